@@ -186,7 +186,7 @@ def duckdb_case(case: str, folder: Path) -> Row:
     import duckdb
 
     from whence.audit.judge.batch.coding import READ
-    from whence.audit.spark.findings import Summary, Terms, judge_run
+    from whence.audit.spark.findings import Summary, Terms
     from whence.audit.spark.tables import Parts
 
     base = duckdb.connect(config={"threads": 2})
@@ -194,13 +194,13 @@ def duckdb_case(case: str, folder: Path) -> Row:
     runs: dict[tuple[str, str], list[str]] = {}
     for run, cluster, file in sorted(base.execute(where, [str(folder / "*.parquet")]).fetchall()):
         runs.setdefault((run, cluster), []).append(file)
-    columns = ", ".join(f'"{name}"' for name in READ if name not in ("run", "cluster"))
+    columns = ", ".join(f'"{name}"' for name in READ)
     query = f"SELECT {columns}, filename AS file, file_row_number AS position "
     query += "FROM read_parquet(?, filename=true, file_row_number=true) WHERE run = ? AND cluster = ?"
 
     def one(out: str, number: int, run: str, cluster: str, mine: list[str]) -> Summary:
         found = base.cursor().sql(query, params=[mine, run, cluster]).to_arrow_table()
-        judged = judge_run(found, run, cluster, Terms())
+        judged = judge_runs(found, Terms())
         with Parts(out, f"run-{number:05d}") as parts:
             for name, table in judged.tables.items():
                 parts.write(name, table)
@@ -257,7 +257,7 @@ def stream_case(_: str, folder: Path) -> Row:
     """A trace that comes in pieces of 5,000 rows: from the piece's appearance to its verdicts on disk."""
     import pyarrow.parquet as pq
 
-    from whence.audit.spark.stream import Batch, StreamAudit, start
+    from whence.audit.spark.stream import StreamAudit, WatchedBatch, start
 
     table = pq.read_table(folder)
     trace, out = folder / "growing", folder / "watch"
@@ -265,7 +265,7 @@ def stream_case(_: str, folder: Path) -> Row:
     seen = threading.Condition()
     rows, batches = 0, 0
 
-    def told(batch: Batch) -> None:
+    def told(batch: WatchedBatch) -> None:
         nonlocal rows, batches
         with seen:
             rows, batches = batch.sums.rows, batches + 1
@@ -320,23 +320,23 @@ def keyed_case(case: str, folder: Path) -> Row:
 
 
 def rows_case(_: str, folder: Path) -> Row:
-    """Processor time of a row, in us, without Spark: the judge of the stream row by row and with its compiled loop, and
-    reading the same rows as Parquet and as JSON lines."""
+    """Processor time of a row, in us, without Spark: the judge of the stream, and reading the same rows as Parquet and
+    as JSON lines."""
     import pyarrow.parquet as pq
 
     from whence.audit.judge import Follower
     from whence.audit.judge.batch.coding import READ
-    from whence.audit.judge.batch.following import fed
     from whence.audit.spark import ingest
+    from whence.audit.spark.keyed import fed
 
     files = sorted(folder.glob("*.parquet"))
     to_lines(folder, folder / "lines")
     table = pq.read_table(files[0])
 
-    def judged(least: int) -> int:
+    def judged() -> int:
         follower = Follower()
         for at in range(0, table.num_rows, 50_000):
-            fed(follower, table.slice(at, 50_000), "r", "main", least)
+            fed(follower, table.slice(at, 50_000), ("r", "main"))
         return int(table.num_rows)
 
     def read(place: Path) -> int:
@@ -350,8 +350,7 @@ def rows_case(_: str, folder: Path) -> Row:
         return (time.process_time() - begun) / rows * 1e6
 
     return {
-        "judge, row by row": cost(lambda: judged(1 << 60)),
-        "judge, compiled loop": cost(lambda: judged(0)),
+        "judge, row by row": cost(judged),
         "Parquet": cost(lambda: sum(read(file) for file in files)),
         "JSON lines": cost(lambda: read(folder / "lines")),
     }

@@ -22,7 +22,7 @@ LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
     "whence.lab.scale.fast._settle",
     "whence.lab.scale.fast._block",
     "whence.lab.scale.general._take",
-    "whence.audit.judge.batch.verdicts.judge",
+    "whence.audit.judge.batch.kernel.judge",
     "whence.audit.judge.batch.kernel.rebuild",
 }
 

@@ -35,7 +35,7 @@ def watch(args: argparse.Namespace) -> int:
         raise TraceError(f"{trace}: no trace in this directory")
     with spinner(lines=False) as say:
 
-        def batch(judged: stream.Batch) -> None:
+        def batch(judged: stream.WatchedBatch) -> None:
             _print(args, judged)
             say(_line(_numbers(judged)))
 
@@ -48,7 +48,7 @@ def watch(args: argparse.Namespace) -> int:
             last = None
             if args.once and not stop.is_set():
                 batch(last := audit.settle(trace))
-    last = last or stream.Batch(audit.mark.batch, audit.mark.sums, [], audit.waiting, 0.0)
+    last = last or stream.WatchedBatch(audit.mark.batch, audit.mark.sums, [], audit.waiting, 0.0)
     numbers = _numbers(last)
     if args.json:
         said = {"summary": numbers, "violations": last.sums.violations, "verdicts": last.sums.verdicts}
@@ -77,7 +77,7 @@ def _on_signal() -> threading.Event:
     return stop
 
 
-def _print(args: argparse.Namespace, batch: stream.Batch) -> None:
+def _print(args: argparse.Namespace, batch: stream.WatchedBatch) -> None:
     """Violations go to standard output as they are found; with --json each batch, too."""
     for found in batch.violations:
         where = "" if found["lseq"] is None else f" at step {found['lseq']}"
@@ -88,7 +88,7 @@ def _print(args: argparse.Namespace, batch: stream.Batch) -> None:
         print(json.dumps(said), flush=True)
 
 
-def _numbers(batch: stream.Batch) -> dict[str, Any]:
+def _numbers(batch: stream.WatchedBatch) -> dict[str, Any]:
     found, newest = batch.sums.verdicts, batch.sums.newest_ns
     return {
         "rows": batch.sums.rows,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.audit.judge.traces import cut, trace
 from whence.audit.judge import Finding, Follower, Judged, judge
-from whence.audit.judge.follow import Changes, step_of
+from whence.audit.judge.follow import StateChanges, step_of
 from whence.audit.judge.promises import TWO_OWNERS
 from whence.audit.judge.tickets import held_twice
 from whence.audit.trace import Row
@@ -42,7 +42,7 @@ def test_pieces_in_any_order_and_a_state_saved_between_them_change_nothing(seed:
         judged += follow(follower, [*piece, *piece[:2]])  # some come twice
         found += follower.findings()
         data = msgspec.msgpack.encode(follower.changes())
-        saved.apply(msgspec.msgpack.decode(data, type=Changes))
+        saved.apply(msgspec.msgpack.decode(data, type=StateChanges))
         if rng.random() < 0.3:  # it was killed, and goes on from what it has saved
             follower, saved = saved, saved.copy()
     end, rest = follower.settled()

@@ -34,7 +34,7 @@ def tables(spark: SparkSession, rows: Iterable[Row]) -> tuple[DataFrame, list[Ve
     schema = arrow_schema("events")
     events = pa.Table.from_pydict({f.name: [getattr(r, f.name, "f") for r in rows] for f in schema}, schema=schema)
     judged = audited.audited(code(events))
-    verdicts = results.verdicts(judged, "r", "main").cast(arrow_schema("verdicts"))
+    verdicts = results.verdicts(judged).cast(arrow_schema("verdicts"))
     return spark.createDataFrame(events), verdicts.to_pylist()
 
 

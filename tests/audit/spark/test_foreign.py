@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tests.audit.spark.session import spark  # noqa: F401
 from tests.data import recorded
 from whence.audit import Summary, audit_files
-from whence.audit.judge.clocks import Step, judge
+from whence.audit.judge.clocks import ClockStep, judge
 from whence.audit.spark.foreign import Expressions
 from whence.audit.spark.tables import manifest
 from whence.audit.trace.shiviz import EXPRESSION, load_log
@@ -58,11 +58,11 @@ def execution(rng: random.Random, hosts: int = 4, length: int = 60) -> Clocks:
     return log
 
 
-def as_steps(log: Clocks) -> list[Step]:
+def as_steps(log: Clocks) -> list[ClockStep]:
     place: Counter[str] = Counter()
     found = []
     for line, (host, clock) in enumerate(log, 1):
-        found.append(Step(host, clock[host], clock, place[host], line))
+        found.append(ClockStep(host, clock[host], clock, place[host], line))
         place[host] += 1
     return found
 

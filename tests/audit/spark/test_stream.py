@@ -27,11 +27,10 @@ from tests.long import few
 from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code
-from whence.audit.judge.batch.compiled import interpreted
-from whence.audit.judge.batch.following import fed, verdict_table
-from whence.audit.judge.follow import CHECKPOINTS, Changes, Step, step_of
+from whence.audit.judge.follow import CHECKPOINTS, StateChanges, TraceStep, step_of
 from whence.audit.spark import blocks, stream
 from whence.audit.spark.growing import GrowingReader, reach, read
+from whence.audit.spark.keyed import fed
 from whence.audit.spark.stream import StreamAudit, read_mark, read_stream
 from whence.audit.spark.tables import arrow_schema
 from whence.audit.trace import JsonlTrace, Row
@@ -69,14 +68,9 @@ def to_rows(table: pa.Table) -> list[Row]:
 
 def batch(rows: list[Row]) -> tuple[Verdicts, list[dict[str, Any]]]:
     """What the batch says of these rows."""
-    verdicts: Verdicts = {}
-    violations: list[dict[str, Any]] = []
-    for name in sorted({r.run for r in rows}):
-        judged = audited.audited(code(as_table([r for r in rows if r.run == name])))
-        assert judged.circles == 0
-        verdicts |= by_step(tables.verdicts(judged, name, "main").to_pylist())
-        violations += tables.violations(judged, name, "main").to_pylist()
-    return verdicts, violations
+    judged = audited.audited(code(as_table(rows)))
+    assert judged.circles == 0
+    return by_step(tables.verdicts(judged).to_pylist()), tables.violations(judged).to_pylist()
 
 
 def by_step(rows: Iterable[dict[str, Any]]) -> Verdicts:
@@ -93,13 +87,12 @@ def streamed(spark: SparkSession, out: Path) -> Verdicts:
 # -- the audit alone
 
 
-def step(row: Row) -> tuple[str, int, Step | None]:
+def step(row: Row) -> tuple[str, int, TraceStep | None]:
     return row.member, row.lseq, step_of(row)
 
 
-def follow(rows: list[Row], rng: random.Random, few: int) -> tuple[Verdicts, set[tuple[Any, ...]]]:
-    """Feed them in pieces, with the state written down and read again in between; then say that this was all. `few`:
-    rows from which on they go through the compiled loop (which is interpreted here)."""
+def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
+    """Feed them in pieces, with the state written down and read again in between; then say that this was all."""
     follower, saved = Follower(), list[bytes]()
     verdicts: list[dict[str, Any]] = []
     violations: list[Finding] = []
@@ -107,8 +100,7 @@ def follow(rows: list[Row], rng: random.Random, few: int) -> tuple[Verdicts, set
     at = 0
     while at < len(rows):
         size = rng.randint(1, 700)
-        with interpreted():
-            table, found = fed(follower, as_table(rows[at : at + size]), *key, few)
+        table, found = fed(follower, as_table(rows[at : at + size]), key)
         verdicts += table.to_pylist()
         violations += found
         saved.append(msgspec.msgpack.encode(follower.changes()))
@@ -116,10 +108,10 @@ def follow(rows: list[Row], rng: random.Random, few: int) -> tuple[Verdicts, set
         if rng.random() < 0.2:
             follower = Follower()
             for changes in saved:
-                follower.apply(msgspec.msgpack.decode(changes, type=Changes))
+                follower.apply(msgspec.msgpack.decode(changes, type=StateChanges))
     end, judged = follower.settled()
     found = end.findings()
-    verdicts += verdict_table(*key, judged, found).to_pylist()
+    verdicts += tables.told(judged, found, key).to_pylist()
     violations += found
     return by_step(verdicts), {(f.rule, f.member, f.step, f.event) for f in violations if f.doubt is None}
 
@@ -129,27 +121,24 @@ def all_but_agreement(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ..
     return {(v["rule"], v["member"], v["lseq"], v["event"]) for v in violations if v["rule"] != "agreement"}
 
 
-@pytest.mark.parametrize("few", [10**9, 0], ids=["by row", "by loop"])
 @pytest.mark.parametrize("seed", [3, 7, 11, 39])
-def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int, few: int) -> None:
+def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int) -> None:
     rows = hostile(seed)
     verdicts, violations = batch(rows)
     rng = random.Random(seed)
-    assert follow(rows, rng, few) == (verdicts, all_but_agreement(violations))
+    assert follow(rows, rng) == (verdicts, all_but_agreement(violations))
     rng.shuffle(rows)
-    assert follow(rows + rows[:100], rng, few) == (verdicts, all_but_agreement(violations))
+    assert follow(rows + rows[:100], rng) == (verdicts, all_but_agreement(violations))
 
 
 def test_exceptions_alone() -> None:
-    """What `audit_stream(exceptions=True)` leaves out is in order, row by row and by the loop."""
-    rows = as_table(hostile(7))
-    for least in (0, 10**9):
-        with interpreted():
-            every, wrong = fed(Follower(), rows, "r", "main", least)
-            some, again = fed(Follower(), rows, "r", "main", least, exceptions=True)
-        kept = [row for row in every.to_pylist() if row["verdict"] != "in order"]
-        assert some.to_pylist() == kept and wrong == again
-        assert 0 < len(kept) < every.num_rows
+    """What `audit_stream(exceptions=True)` leaves out is in order."""
+    rows, run = as_table(hostile(7)), ("r", "main")
+    every, wrong = fed(Follower(), rows, run)
+    some, again = fed(Follower(), rows, run, exceptions=True)
+    kept = [row for row in every.to_pylist() if row["verdict"] != "in order"]
+    assert some.to_pylist() == kept and wrong == again
+    assert 0 < len(kept) < every.num_rows
 
 
 def test_injected_wrongs_are_all_found() -> None:
@@ -160,7 +149,7 @@ def test_injected_wrongs_are_all_found() -> None:
         rows = to_rows(table)
         random.Random(1).shuffle(rows)
         verdicts, violations = batch(rows)
-        mine, told = follow(rows, random.Random(2), few=0)
+        mine, told = follow(rows, random.Random(2))
         assert mine == verdicts and told == all_but_agreement(violations)
         claims |= {(v[0], rows[0].run, v[1] if v[0] == "two owners" else v[3]) for v in told}
         for v in mine.values():
@@ -188,7 +177,7 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
     follower = Follower()
     judged = follower.feed(map(step, left))
     assert follower.waiting and len(judged) < len(verdicts)
-    assert follow(left, rng, few=350) == (verdicts, all_but_agreement(violations))
+    assert follow(left, rng) == (verdicts, all_but_agreement(violations))
     # ... and as if nothing had been missing, when it comes after all.
     follower.settled()
     judged += follower.feed(map(step, [r for r in rows if (r.member, r.lseq) in gone or r.member == late]))
@@ -198,25 +187,25 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
 
 
 def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
-    def steps(first: int, n: int) -> list[tuple[str, int, Step | None]]:
-        out: list[tuple[str, int, Step | None]] = []
+    def steps(first: int, n: int) -> list[tuple[str, int, TraceStep | None]]:
+        out: list[tuple[str, int, TraceStep | None]] = []
         for k in range(first, first + n, 2):
             out += [
-                ("b#1", k, Step("deliver", "0:0.0.1:1@a#1")),
-                ("b#1", k + 1, Step("snapshot", token=f"checkpoint {k}")),
+                ("b#1", k, TraceStep("deliver", "0:0.0.1:1@a#1")),
+                ("b#1", k + 1, TraceStep("snapshot", token=f"checkpoint {k}")),
             ]
         return out
 
     follower = Follower()
-    follower.feed([("a#1", 0, Step("join", reason="genesis")), ("a#1", 1, Step("publish", "0:0.0.1:1@a#1"))])
+    follower.feed([("a#1", 0, TraceStep("join", reason="genesis")), ("a#1", 1, TraceStep("publish", "0:0.0.1:1@a#1"))])
     follower.feed(steps(0, 10 * CHECKPOINTS))
     before = len(msgspec.msgpack.encode(follower.whole()))
     assert len(follower.feed(steps(10 * CHECKPOINTS, 10_000))) == 5_000
     assert len(msgspec.msgpack.encode(follower.whole())) < before + 100
     follower.feed(
-        [("b#2", 0, Step("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
+        [("b#2", 0, TraceStep("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
     )
-    (judged,) = follower.feed([("b#2", 1, Step("deliver", "0:0.0.1:1@a#1"))])
+    (judged,) = follower.feed([("b#2", 1, TraceStep("deliver", "0:0.0.1:1@a#1"))])
     assert judged.verdict is Verdict.DUPLICATE, "its last checkpoint was kept"
 
 
@@ -283,7 +272,7 @@ def test_rows_of_a_stream_need_the_required_columns_only() -> None:
     good, refused = blocks.packed(iter(table.to_batches())), blocks.REFUSED
     found = {one["run"]: one for batch in good for one in batch.to_pylist()}
     assert sorted(found) == sorted(["r", refused]) and found["r"]["rows"] == 2
-    verdicts, wrong = fed(Follower(), blocks.unpacked([found["r"]["block"]]), "r", "main")
+    verdicts, wrong = fed(Follower(), blocks.unpacked([found["r"]["block"]]), ("r", "main"))
     assert verdicts.num_rows == 0 and not wrong
 
 
@@ -381,7 +370,7 @@ def test_killed_between_any_two_files_of_a_batch(
             with StreamAudit(out) as audit, pytest.raises(WhenceError, match="killed"):
                 stream.watch(spark, trace, audit, once=True)
         once(spark, trace, out)
-    told: list[stream.Batch] = []
+    told: list[stream.WatchedBatch] = []
     with StreamAudit(out, told.append) as audit:
         end = audit.settle(trace)
     assert streamed(spark, out) == verdicts
@@ -574,15 +563,15 @@ def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.
 
 
 def test_two_owners_are_told_once_as_soon_as_they_overlap() -> None:
-    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> tuple[str, int, Step]:
-        return member, lseq, Step("ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
+    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> tuple[str, int, TraceStep]:
+        return member, lseq, TraceStep("ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
 
-    def published(member: str, lseq: int, t: int, event: str) -> tuple[str, int, Step]:
-        return member, lseq, Step("publish", event, t=t)
+    def published(member: str, lseq: int, t: int, event: str) -> tuple[str, int, TraceStep]:
+        return member, lseq, TraceStep("publish", event, t=t)
 
     follower = Follower()
     follower.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
-    follower.feed([("b#1", 0, Step("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
+    follower.feed([("b#1", 0, TraceStep("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
     assert follower.findings() == [], "by its clock it was early, but it had the last event of the other"
     follower = follower.copy()
     follower.feed([published("a#1", 2, 30, "3:0.0.1:2@a#1")])

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from whence.audit.judge import findings
-from whence.audit.judge.findings import Event, Finding
+from whence.audit.judge.findings import EventName, Finding
 from whence.audit.judge.promises import DEFAULT, INVERSIONS, UNTOLD, Verdict, declared, promise
 from whence.errors import UsageError
 
@@ -43,8 +43,8 @@ Hole = tuple[int, int, int, int]
 Holes = dict[int, list[Hole]]
 """Origin -> its holes, ascending; no empty lists."""
 
-NONE, ASK = -1, -2
-"""Of `Life.taint`: there is no hole in the past; it has to be looked for."""
+NONE, ASK, TAINTED = range(3)
+"""Of `Life.taint`: there is no hole in the past; it has to be looked for; there is one."""
 
 
 class Unit(NamedTuple):
@@ -91,7 +91,7 @@ class Life(DeliveredState, array_like=True, kw_only=True):
     superseded: bool = False
     """A later life went on from it; its gaps are that one's now."""
     taint: dict[int, int] = {}
-    """Origin -> an origin with a hole in the past of everything that it will publish; or NONE, or ASK."""
+    """Origin -> whether there is a hole in the past of everything that it will publish."""
     other_taint: int = NONE
     """Of the origins that are not in `taint`."""
     origin: int = -1
@@ -124,7 +124,7 @@ class Life(DeliveredState, array_like=True, kw_only=True):
             if not of:
                 del table[origin]
             if table is self.holes:  # whoever was behind a hole is looked at again
-                self.taint.update((i, ASK) for i, taint in self.taint.items() if taint >= 0)
+                self.taint.update((i, ASK) for i, taint in self.taint.items() if taint == TAINTED)
             return hole
         return None
 
@@ -190,8 +190,8 @@ class Causality:
         self.units: dict[Key, Unit] = {}
         self.taken: dict[str, DeliveredState] = {}
         """Token -> the state taken under it."""
-        self._judged: Life | None = None
-        self._cause: UnitId | int | None = None  # an origin: its first hole at the member judged last
+        self._cause: UnitId | None = None
+        self._behind: tuple[Life, Unit] | None = None  # the last one was AFTER_GAP: its cause is looked for when asked
 
     # -- members come and go
 
@@ -323,12 +323,7 @@ class Causality:
                     life.sure.add(origin)
                 if not life.holes:
                     return IN_ORDER
-                taint = life.taint.get(origin, life.other_taint)
-                if taint < 0:
-                    return self._behind_holes(life, unit)
-                life.counts[AFTER_GAP] += size
-                self._judged, self._cause = life, taint
-                return AFTER_GAP
+                return self._behind_holes(life, unit)
         if seq <= X[origin]:
             return self._too_late(life, unit)
         return self._skip(life, unit)
@@ -336,14 +331,20 @@ class Causality:
     @property
     def cause(self) -> UnitId | None:
         """What the last verdict that was not `IN_ORDER` is wrong with respect to: the effect that was delivered first,
-        or the cause that is missing."""
-        if isinstance(self._cause, int) and self._judged is not None:
-            return self._cause, self._judged.holes[self._cause][0][0]
-        return self._cause if isinstance(self._cause, tuple) else None
+        or the cause that is missing: that of the event's own origin, or the first by the name of its origin."""
+        if self._behind is None:
+            return self._cause
+        life, (o, s, *_) = self._behind
+        holes, past = life.holes, self.origins[o].past
+        if o in holes and holes[o][0][0] < s:
+            return o, holes[o][0][0]
+        found = (i for i, of in holes.items() if i != o and of[0][0] <= past(s, i))
+        first = min(found, key=lambda i: self.origins[i].name)
+        return first, holes[first][0][0]
 
-    def _counted(self, life: Life, verdict: Verdict, size: int, cause: UnitId | int | None) -> Verdict:
+    def _counted(self, life: Life, verdict: Verdict, size: int, cause: UnitId | None) -> Verdict:
         life.counts[verdict] += size
-        self._judged, self._cause = life, cause
+        self._behind, self._cause = None, cause
         return verdict
 
     def _skip(self, life: Life, unit: Unit) -> Verdict:
@@ -369,32 +370,33 @@ class Causality:
         if not first:
             life.taint[o] = ASK
             return self._behind_holes(life, unit)
-        i = life.taint[o] = o if o in first else min(first, key=lambda i: self.origins[i].name)
+        i = o if o in first else min(first, key=lambda i: self.origins[i].name)
+        life.taint[o] = TAINTED
         life.counts[AFTER_GAP] += size - 1  # the first event skips, the others of its frame come after it
         return self._counted(life, OVER_GAP, 1, (i, first[i]))
 
     def _behind_holes(self, life: Life, unit: Unit) -> Verdict:
         """Nothing is newly skipped: is anything in its past missing from before?"""
-        i = self._tainted(life, unit) if life.holes else NONE
-        if i == NONE:
+        if not life.holes or not self._tainted(life, unit):
             return IN_ORDER
-        return self._counted(life, AFTER_GAP, unit.size, i)
+        life.counts[AFTER_GAP] += unit.size
+        self._behind = life, unit
+        return AFTER_GAP
 
-    def _tainted(self, life: Life, unit: Unit) -> int:
-        """An origin with a hole in the past of the unit, or NONE. The one by name: the batch form takes the same."""
+    def _tainted(self, life: Life, unit: Unit) -> bool:
         o, s, _, news = unit
         taint, holes = life.taint.get(o, life.other_taint), life.holes
-        if taint >= 0:
-            return taint
+        if taint == TAINTED:
+            return True
         if o in holes and holes[o][0][0] < s:
-            found = [o]
+            found = True
         elif taint == NONE:  # none up to (o, s-1), and holes made since are above its past: only the news can meet one
-            found = [i for i, value in news if i in holes and holes[i][0][0] <= value]
+            found = any(i in holes and holes[i][0][0] <= value for i, value in news)
         else:
             past = self.origins[o].past
-            found = [i for i, of in holes.items() if i != o and of[0][0] <= past(s, i)]
-        life.taint[o] = min(found, key=lambda i: self.origins[i].name, default=NONE)
-        return life.taint[o]
+            found = any(i != o and of[0][0] <= past(s, i) for i, of in holes.items())
+        life.taint[o] = TAINTED if found else NONE
+        return found
 
     def _too_late(self, life: Life, unit: Unit) -> Verdict:
         """The unit is in the past of what was delivered before: a second time, or after its effect."""
@@ -407,10 +409,10 @@ class Causality:
 
     # -- in words
 
-    def event(self, unit: UnitId) -> Event:
+    def event(self, unit: UnitId) -> EventName:
         """As a sentence names it."""
         origin = self.origins[unit[0]]
-        return Event(str(origin.keys[unit[1] - 1]), origin.name, unit[1])
+        return EventName(str(origin.keys[unit[1] - 1]), origin.name, unit[1])
 
     def explained(
         self, member: str, step: int | None, key: Key, verdict: Verdict, doubt: str | None = None

@@ -25,7 +25,7 @@ Clock = dict[str, int]
 """Host -> count."""
 
 
-class Step(NamedTuple):
+class ClockStep(NamedTuple):
     """One record of a log."""
 
     host: str
@@ -45,7 +45,7 @@ class Step(NamedTuple):
         return f"{self.event} (line {self.line})"
 
 
-def judge(steps: Iterable[Step]) -> list[Finding]:
+def judge(steps: Iterable[ClockStep]) -> list[Finding]:
     """What is wrong in one execution, given in the order of its log. The findings are in that order, too. The first
     witness is the step itself."""
     found = sorted(_Rules(steps).found, key=lambda f: (f[0].line, f[0].lseq, f[1].rule, f[1].sentence))
@@ -55,12 +55,12 @@ def judge(steps: Iterable[Step]) -> list[Finding]:
 class _Rules:
     """The rules, applied one after the other; a later one does not repeat what an earlier one has found."""
 
-    def __init__(self, steps: Iterable[Step]) -> None:
-        self.found: list[tuple[Step, Finding]] = []
-        self._at: dict[tuple[str, int], Step] = {}
-        self._by_host: dict[str, list[Step]] = {}
+    def __init__(self, steps: Iterable[ClockStep]) -> None:
+        self.found: list[tuple[ClockStep, Finding]] = []
+        self._at: dict[tuple[str, int], ClockStep] = {}
+        self._by_host: dict[str, list[ClockStep]] = {}
         self._false: dict[tuple[str, int], dict[str, None]] = {}
-        """Step -> its entries that are `future`. What they say is not held against anybody else."""
+        """ClockStep -> its entries that are `future`. What they say is not held against anybody else."""
         self._cycles: dict[tuple[str, str], None] = {}
         self._counted(steps)
         for mine in self._by_host.values():
@@ -73,16 +73,16 @@ class _Rules:
         for mine in self._by_host.values():
             self._backwards(mine)
 
-    def _find(self, rule: str, step: Step, detail: str, *others: Step | str) -> None:
-        witnesses = (step.event, *(o.event if isinstance(o, Step) else o for o in others))
+    def _find(self, rule: str, step: ClockStep, detail: str, *others: ClockStep | str) -> None:
+        witnesses = (step.event, *(o.event if isinstance(o, ClockStep) else o for o in others))
         finding = Finding(
             rule=rule, member=step.host, step=step.lseq, event=step.event, witnesses=witnesses, sentence=detail
         )
         self.found.append((step, finding))
 
-    def _counted(self, steps: Iterable[Step]) -> None:
+    def _counted(self, steps: Iterable[ClockStep]) -> None:
         """Line by line: a number twice, or one that comes too late."""
-        highest: dict[str, Step] = {}
+        highest: dict[str, ClockStep] = {}
         for step in steps:
             first = self._at.setdefault((step.host, step.own), step)
             if first is not step:
@@ -96,7 +96,7 @@ class _Rules:
             else:
                 highest[step.host] = step
 
-    def _gaps(self, mine: Sequence[Step]) -> None:
+    def _gaps(self, mine: Sequence[ClockStep]) -> None:
         """Own entries that do not count 1, 2, 3, ..."""
         before = 0
         for step in mine:
@@ -111,8 +111,8 @@ class _Rules:
             before = step.own
 
     def _changed(
-        self, mine: Sequence[Step], impossible: Callable[[Step, str, int, Clock], bool]
-    ) -> Iterator[tuple[Step, str]]:
+        self, mine: Sequence[ClockStep], impossible: Callable[[ClockStep, str, int, Clock], bool]
+    ) -> Iterator[tuple[ClockStep, str]]:
         """The entries of a host that are impossible. Only one that is not as in the step before is asked about; what
         it is it stays, while nothing changes it."""
         previous: Clock = {}
@@ -128,7 +128,7 @@ class _Rules:
                     yield step, other
             previous, false_before = step.clock, false
 
-    def _never_taken(self, step: Step, other: str, count: int, previous: Clock) -> bool:
+    def _never_taken(self, step: ClockStep, other: str, count: int, previous: Clock) -> bool:
         theirs = self._by_host.get(other, [])
         if theirs and count <= theirs[-1].own:
             return False
@@ -137,7 +137,7 @@ class _Rules:
             self._find(FUTURE, step, f"{step} knows {other} up to {count}, but {came}.", *theirs[-1:])
         return True
 
-    def _came_later(self, step: Step, other: str, count: int, previous: Clock) -> bool:
+    def _came_later(self, step: ClockStep, other: str, count: int, previous: Clock) -> bool:
         named = self._at.get((other, count))
         if named is None or self._knows(named, step.host) < step.own:
             return False
@@ -152,18 +152,18 @@ class _Rules:
             self._find(FUTURE, first, f"{what}, but before that {its}.", second)
         return True
 
-    def _knows(self, step: Step, other: str) -> int:
+    def _knows(self, step: ClockStep, other: str) -> int:
         """An entry, unless it is false."""
         return 0 if other in self._false.get((step.host, step.own), ()) else step.clock.get(other, 0)
 
-    def _first_to_know(self, host: str, own: int, step: Step) -> Step:
+    def _first_to_know(self, host: str, own: int, step: ClockStep) -> ClockStep:
         """The first step of `host`, going back from `own`, that has `step` in its past."""
         first = self._at[host, own]
         while (before := self._at.get((host, first.own - 1))) and before.clock.get(step.host, 0) >= step.own:
             first = before
         return first
 
-    def _taken_over(self, step: Step, other: str, count: int, previous: Clock) -> bool:
+    def _taken_over(self, step: ClockStep, other: str, count: int, previous: Clock) -> bool:
         """Whether a step that this one has just taken in had the entry already: then it begins there."""
         for third, at in step.clock.items():
             if third not in (step.host, other) and at != previous.get(third, 0):
@@ -172,13 +172,13 @@ class _Rules:
                     return True
         return False
 
-    def _backwards(self, mine: Sequence[Step]) -> None:
+    def _backwards(self, mine: Sequence[ClockStep]) -> None:
         """Entries below those of the host's step before, or of a step that has just been taken in."""
-        held: dict[str, tuple[int, Step]] = {}
+        held: dict[str, tuple[int, ClockStep]] = {}
         for step in mine:
             false = self._false.get((step.host, step.own), {})
             told = [other for other in step.clock if other != step.host and other not in false]
-            lost: dict[str, Step | None] = {}
+            lost: dict[str, ClockStep | None] = {}
             for other in [*told, *(o for o in held if o not in step.clock)]:
                 before, since = held.get(other, (0, None))
                 if step.clock.get(other, 0) < before:
@@ -197,7 +197,7 @@ class _Rules:
                 self._find(BACKWARDS, step, f"{knows}, but follows {since}, which knows it up to {then}.", since)
             held.update((other, (step.clock.get(other, 0), step)) for other in [*told, *lost])
 
-    def _not_taken_in(self, step: Step, source: Step, lost: dict[str, Step | None]) -> None:
+    def _not_taken_in(self, step: ClockStep, source: ClockStep, lost: dict[str, ClockStep | None]) -> None:
         """Add what `source` knew and `step`, which has it in its past, does not."""
         false = self._false.get((step.host, step.own), {})
         for other in source.clock:

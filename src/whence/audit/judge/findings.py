@@ -12,7 +12,7 @@ import msgspec
 from whence.audit.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, RATE, REUSED_ID, SILENCE
 
 
-class Event(NamedTuple):
+class EventName(NamedTuple):
     """An event, as sentences name it."""
 
     id: str
@@ -67,6 +67,9 @@ MISSING_STEPS: Final = "steps are missing in its trace"
 OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
 UNKNOWN_START: Final = "the state that it began with is not in the trace"
 
+NOBODY: Final = "a member that the id does not name"
+"""In the place of a member's name."""
+
 
 # -- the sentences: the same ones for the incremental and for the batch form
 
@@ -82,19 +85,19 @@ def unknown(member: str, step: int | None, event: str | None, doubt: str | None 
     )
 
 
-def duplicate(member: str, step: int | None, event: Event) -> Finding:
+def duplicate(member: str, step: int | None, event: EventName) -> Finding:
     """A second delivery."""
     said = f"{member} delivered {event} a second time"
     return Finding(rule=INTEGRITY, member=member, step=step, event=event.id, witnesses=(event.id,), sentence=said)
 
 
-def skipped(member: str, step: int | None, event: Event, missing: Event) -> Finding:
+def skipped(member: str, step: int | None, event: EventName, missing: EventName) -> Finding:
     """A delivery without something in its past."""
     said = f"{member} delivered {event} without {missing} before it"
     return Finding(rule=GAP, member=member, step=step, event=event.id, witnesses=(missing.id, event.id), sentence=said)
 
 
-def inverted(rule: str, member: str, step: int | None, cause: Event, effect: Event) -> Finding:
+def inverted(rule: str, member: str, step: int | None, cause: EventName, effect: EventName) -> Finding:
     """An effect delivered before its cause: who published the cause, who published the effect knowing it, who saw them
     the wrong way round."""
     said = (
@@ -104,7 +107,7 @@ def inverted(rule: str, member: str, step: int | None, cause: Event, effect: Eve
     return Finding(rule=rule, member=member, step=step, event=cause.id, witnesses=(cause.id, effect.id), sentence=said)
 
 
-def missed(member: str, first: Event, more: int, holder: str | None, doubt: str | None = None) -> Finding:
+def missed(member: str, first: EventName, more: int, holder: str | None, doubt: str | None = None) -> Finding:
     """A live member never delivered `first`, nor `more` events after it. `holder`: a live member that has it; None: its
     publisher is alive."""
     rest = f" nor the {more} after it" if more else ""
@@ -130,9 +133,9 @@ def after_drop(member: str, step: int | None, event: str) -> Finding:
     return Finding(rule=DROP, member=member, step=step, event=event, witnesses=(event,), sentence=said)
 
 
-def reused(member: str, step: int | None, event: str, used: str) -> Finding:
-    """A publish under an id that was used before."""
-    said = f"{member} published {event}, but {used} was used before"
+def reused(member: str, step: int | None, event: str) -> Finding:
+    """A publish under an id that was used before, by whatever owner."""
+    said = f"{member} published {event}, but the id {event.partition('@')[0]} was used before"
     return Finding(rule=REUSED_ID, member=member, step=step, event=event, witnesses=(event,), sentence=said)
 
 

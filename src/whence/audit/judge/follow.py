@@ -17,9 +17,9 @@ import msgspec
 
 from whence.audit.judge import findings, report
 from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState, Life, News, UnitId
-from whence.audit.judge.findings import Doubt, Event, Finding
+from whence.audit.judge.findings import Doubt, EventName, Finding
 from whence.audit.judge.promises import Verdict
-from whence.audit.judge.tickets import At, Holding, Pair, Tickets, doubtful, parse_id, two_owners
+from whence.audit.judge.tickets import At, Holding, Pair, Tenures, doubtful, owner_of, parse_id, two_owners
 from whence.audit.trace import Row, by_member
 from whence.errors import TraceError
 
@@ -40,7 +40,7 @@ Use = tuple[int, str, int, str]
 """A publish: time, member, step, event."""
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TraceStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is needed of a row."""
 
     kind: str
@@ -60,7 +60,7 @@ class Queue(msgspec.Struct, array_like=True):
     name: str
     next: int = 0
     """The step that comes next."""
-    ahead: dict[int, Step | None] = {}
+    ahead: dict[int, TraceStep | None] = {}
     """Steps that wait, by number."""
     blocked: Cause | None = None
     """What the next one waits for."""
@@ -81,11 +81,11 @@ class Judged(NamedTuple):
     seq: int | None
     verdict: Verdict
     order: str
-    cause: Event | None
+    cause: EventName | None
     """What it is wrong with respect to."""
 
 
-class Published(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class PublishedUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An event: the number of its origin, its id, when and at which step it was published, the news in its past."""
 
     origin: int
@@ -95,11 +95,11 @@ class Published(msgspec.Struct, array_like=True, frozen=True, gc=False):
     news: News
 
 
-class Changes(msgspec.Struct, array_like=True):
+class StateChanges(msgspec.Struct, array_like=True):
     """What is new since the changes before: all that has to be saved."""
 
     origins: list[str] = []
-    published: list[Published] = []
+    published: list[PublishedUnit] = []
     lives: list[Life] = []
     queues: list[Queue] = []
     taken: dict[str, DeliveredState] = {}
@@ -120,49 +120,43 @@ class Follower:
     def __init__(self, complete: bool = False) -> None:
         self.complete = complete
         self.causality = Causality()
-        self.tickets = Tickets()
+        self.tickets = Tenures()
         self.queues: dict[str, Queue] = {}
         self.repeated = 0
         """Rows that came again, since the state was loaded."""
         self.torn: dict[str, int] = {}
         """Members with steps that are missing for good, and how many."""
-        self.published: list[Published] = []
+        self.published: list[PublishedUnit] = []
         """All events, as they were published."""
         self._used: dict[str, Use] = {}  # id without its owner -> its first use by time
         self._reused: dict[str, None] = {}
         self._waiting: dict[Cause, list[str]] = {}
-        self.ready: list[str] = []
-        """Members that may go on."""
+        self._ready: list[str] = []  # members that may go on
         self._released: set[tuple[str, str, str]] = set()
         self._settled = False
         self._out: list[Judged] = []
         self._findings: list[Finding] = []
         self._overlaps: list[Pair] = []
-        self._unknown: list[tuple[str, int, Step]] = []
-        self._new = Changes()
+        self._unknown: list[tuple[str, int, TraceStep]] = []
+        self._new = StateChanges()
         self._dirty: dict[str, None] = {}
 
     # -- rows
 
-    def feed(self, rows: Iterable[tuple[str, int, Step | None]]) -> list[Judged]:
+    def feed(self, rows: Iterable[tuple[str, int, TraceStep | None]]) -> list[Judged]:
         """(member, step number, step; None: a row of another kind) -> verdicts on what does not have to wait."""
         for member, number, step in rows:
-            queue = self.queue(member)
+            self._dirty[member] = None
+            queue = self.queues.get(member)
+            if queue is None:
+                queue = self.queues[member] = Queue(member)
             if number < queue.next or number in queue.ahead:
                 self.repeated += 1
                 continue
             queue.ahead[number] = step
             if number == queue.next:
-                self.ready.append(member)
+                self._ready.append(member)
         return self._run()
-
-    def queue(self, member: str) -> Queue:
-        """The steps of a member that wait, which are about to change."""
-        self._dirty[member] = None
-        queue = self.queues.get(member)
-        if queue is None:
-            queue = self.queues[member] = Queue(member)
-        return queue
 
     @property
     def waiting(self) -> dict[str, tuple[int, str]]:
@@ -181,7 +175,7 @@ class Follower:
     def settle(self) -> list[Judged]:
         """No more rows will come: nobody waits for what no row gives, and steps that are missing are missing."""
         self._settled = True
-        self.ready = sorted(self.queues)
+        self._ready = sorted(self.queues)
         out = self._run()
         while stuck := sorted(q.name for q in self.queues.values() if q.blocked):
             given = {cause for q in self.queues.values() for step in q.ahead.values() for cause in _gives(step)}
@@ -200,19 +194,16 @@ class Follower:
             self._released.add((queue.name, *queue.blocked))
             self._waiting[queue.blocked].remove(queue.name)
             queue.blocked = None
-            self.ready.append(queue.name)
+            self._ready.append(queue.name)
 
     def _run(self) -> list[Judged]:
-        while self.ready:
-            self.go_on(self.queues[self.ready.pop()])
-        return self.taken()
-
-    def taken(self) -> list[Judged]:
-        """The verdicts since this was asked last."""
+        """The verdicts on what does not have to wait any longer."""
+        while self._ready:
+            self._go_on(self.queues[self._ready.pop()])
         out, self._out = self._out, []
         return out
 
-    def go_on(self, queue: Queue) -> None:
+    def _go_on(self, queue: Queue) -> None:
         """All steps of the member that do not have to wait."""
         ahead = queue.ahead
         self._dirty[queue.name] = None
@@ -236,9 +227,9 @@ class Follower:
     def _happened(self, cause: Cause) -> None:
         for member in self._waiting.pop(cause, ()):
             self.queues[member].blocked = None
-            self.ready.append(member)
+            self._ready.append(member)
 
-    def _step(self, queue: Queue, step: Step) -> Cause | None:
+    def _step(self, queue: Queue, step: TraceStep) -> Cause | None:
         """Carry out a step, or say what it has to wait for."""
         member = queue.name
         if step.kind in ACTS:
@@ -269,7 +260,7 @@ class Follower:
                 self._happened(("life", member))
         return None
 
-    def _join(self, queue: Queue, step: Step) -> Cause | None:
+    def _join(self, queue: Queue, step: TraceStep) -> Cause | None:
         """With nothing, with a state taken under a token, or after everything that a previous life has delivered."""
         how, peer = step.reason or "", step.peer
         if how != "genesis":
@@ -316,20 +307,20 @@ class Follower:
         else:  # an id, whoever its owner is, is used once more; the first use by time was right
             self._used[bare], (_, member, step, again) = min(first, use), max(first, use)
             self._reused[bare] = None
-            self._findings.append(findings.reused(member, step, again, f"the id {bare}"))
+            self._findings.append(findings.reused(member, step, again))
         unit = self.causality.published(queue.name, event)
         if unit is None:
             return
         if unit.seq == 1:
             self._new.origins.append(queue.name)
-        published = Published(unit.origin, event, queue.next, t, unit.news)
+        published = PublishedUnit(unit.origin, event, queue.next, t, unit.news)
         self.published.append(published)
         self._new.published.append(published)
         at = At(queue.name, queue.next, t, self.causality.lives[queue.name])
         self._overlaps += self.tickets.published(event, unit[:2], at)
         self._happened(("event", event))
 
-    def _deliver(self, queue: Queue, step: Step) -> None:
+    def _deliver(self, queue: Queue, step: TraceStep) -> None:
         causality, member, number = self.causality, queue.name, queue.next
         verdict = causality.delivered(member, step.event)
         unit: UnitId | None = None
@@ -371,11 +362,11 @@ class Follower:
         life = self.causality.lives.get(member)
         return life is not None and life.sure is not None
 
-    def _doubt(self, step: Step) -> str | None:
+    def _doubt(self, step: TraceStep) -> str | None:
         """The member in whose trace the publish of this event may be missing; None: nobody has published it."""
         if step.event is None:
             return None
-        owner = owner_of(step.event) or step.origin or "a member that the id does not name"
+        owner = owner_of(step.event) or step.origin or findings.NOBODY
         if owner in self.torn:
             return owner
         if self.complete:
@@ -418,30 +409,30 @@ class Follower:
     def copy(self) -> Follower:
         """Another one in the same state."""
         other = Follower(self.complete)
-        other.apply(msgspec.msgpack.decode(msgspec.msgpack.encode(self.whole()), type=Changes))
+        other.apply(msgspec.msgpack.decode(msgspec.msgpack.encode(self.whole()), type=StateChanges))
         return other
 
-    def changes(self) -> Changes:
+    def changes(self) -> StateChanges:
         """What is new since this was asked last."""
-        new, self._new = self._new, Changes()
+        new, self._new = self._new, StateChanges()
         new.queues = [self.queues[member] for member in self._dirty]
         new.lives = [self.causality.lives[member] for member in self._dirty if member in self.causality.lives]
         self._dirty = {}
         return self._with_claims(new)
 
-    def whole(self) -> Changes:
+    def whole(self) -> StateChanges:
         """Everything, as changes to nothing."""
         origins = [origin.name for origin in self.causality.origins]
         lives, queues = list(self.causality.lives.values()), list(self.queues.values())
-        return self._with_claims(Changes(origins, self.published, lives, queues, self.causality.taken))
+        return self._with_claims(StateChanges(origins, self.published, lives, queues, self.causality.taken))
 
-    def _with_claims(self, changes: Changes) -> Changes:
+    def _with_claims(self, changes: StateChanges) -> StateChanges:
         """They are few: all of them, each time."""
         changes.tenures, changes.told = list(self.tickets.tenures.values()), list(self.tickets.told)
         changes.earliest = {bare: self._used[bare] for bare in self._reused}
         return changes
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: StateChanges) -> None:
         """Take over what another one has saved."""
         causality = self.causality
         for name in changes.origins:
@@ -469,7 +460,7 @@ class Follower:
                 self._waiting.setdefault(queue.blocked, []).append(queue.name)
 
 
-def _gives(step: Step | None) -> list[Cause]:
+def _gives(step: TraceStep | None) -> list[Cause]:
     """What others may be waiting for."""
     if step is not None and step.kind == "publish":
         return [("event", step.event or "")]
@@ -478,19 +469,12 @@ def _gives(step: Step | None) -> list[Cause]:
     return []
 
 
-def owner_of(event: str | None) -> str | None:
-    """Whose event this is, by its id: `ticket:incarnation:seq@owner`, or `owner/seq` without tickets."""
-    if event is None:
-        return None
-    return event.partition("@")[2] or event.rpartition("/")[0] or None
-
-
-def step_of(row: Row, used: bool = True) -> Step | None:
+def step_of(row: Row, used: bool = True) -> TraceStep | None:
     """What the judge needs of a row; None: nothing but its number. `used`: somebody joins with the row's token."""
     if row.kind not in KINDS:
         return None
     token = row.token if used else None
-    return Step(row.kind, row.event, row.origin, row.reason, row.peer, row.order, token, row.ticket, row.t_ns)
+    return TraceStep(row.kind, row.event, row.origin, row.reason, row.peer, row.order, token, row.ticket, row.t_ns)
 
 
 def judge(rows: Iterable[Row], *, complete: bool = True, each: Callable[[Judged], None] | None = None) -> report.Report:

@@ -71,7 +71,7 @@ SILENT: Final = 20
 many that were due to it: fewer may have been lost one by one, or have been under way at the end."""
 
 
-class Promise(NamedTuple):
+class OrderPromise(NamedTuple):
     """What a member with one order promises its application."""
 
     says: str
@@ -87,14 +87,14 @@ class Promise(NamedTuple):
 _INTEGRITY: Final = {Verdict.UNKNOWN: INTEGRITY, Verdict.DUPLICATE: INTEGRITY}
 _CAUSAL: Final = {**_INTEGRITY, Verdict.INVERTED: CAUSAL, Verdict.FIFO_INVERTED: CAUSAL}
 
-PROMISES: Final[dict[str, Promise]] = {
-    "unordered": Promise("nothing twice", _INTEGRITY),
-    "fifo": Promise("each publisher's order", {**_INTEGRITY, Verdict.FIFO_INVERTED: FIFO}),
-    "causal": Promise("no inversion; may skip", _CAUSAL),
-    "reliable": Promise(
+PROMISES: Final[dict[str, OrderPromise]] = {
+    "unordered": OrderPromise("nothing twice", _INTEGRITY),
+    "fifo": OrderPromise("each publisher's order", {**_INTEGRITY, Verdict.FIFO_INVERTED: FIFO}),
+    "causal": OrderPromise("no inversion; may skip", _CAUSAL),
+    "reliable": OrderPromise(
         "no inversion; skips only what no living member holds", {**_CAUSAL, Verdict.OVER_GAP: GAP}, agreement=True
     ),
-    "probabilistic": Promise("few inversions, each with an alert", _INTEGRITY, rate=True),
+    "probabilistic": OrderPromise("few inversions, each with an alert", _INTEGRITY, rate=True),
 }
 """Order -> what it promises."""
 
@@ -102,7 +102,7 @@ DEFAULT: Final = "causal"
 """The order of a member whose trace does not say: it has no `join` row, or one without an order."""
 UNTOLD: Final = "untold"
 """The order of a member whose `join` row may be among its missing steps. It is held only to what binds everybody."""
-_UNTOLD: Final = Promise("nothing twice, as far as is known", _INTEGRITY)
+_UNTOLD: Final = OrderPromise("nothing twice, as far as is known", _INTEGRITY)
 
 
 def declared(order: str | None, member: str = "") -> str:
@@ -114,7 +114,7 @@ def declared(order: str | None, member: str = "") -> str:
     return DEFAULT if order is None else order
 
 
-def promise(order: str | None) -> Promise:
+def promise(order: str | None) -> OrderPromise:
     """What `order` promises; None means `DEFAULT`."""
     return _UNTOLD if order == UNTOLD else PROMISES[declared(order)]
 

@@ -23,14 +23,15 @@ from whence.audit.judge.findings import Finding
 from whence.audit.judge.promises import TWO_OWNERS
 from whence.audit.trace import Row
 
-_ID: Final = re.compile(r"([0-9]+):([^:@]*):([0-9]+)@")
+ID: Final = r"^(?P<ticket>[0-9]+):(?P<incarnation>[^:@]*):(?P<seq>[0-9]+)@"
+_ID: Final = re.compile(ID)
 
 
 LASTS: Final = 1 << 62
 """The end of a tenure that has none in the trace."""
 
 
-class EventId(NamedTuple):
+class ParsedId(NamedTuple):
     """An event id of a cluster with tickets, taken apart: `ticket:incarnation:seq@owner`."""
 
     ticket: int
@@ -39,10 +40,17 @@ class EventId(NamedTuple):
     owner: str
 
 
-def parse_id(event: str) -> EventId | None:
+def parse_id(event: str) -> ParsedId | None:
     """None: an id of another form."""
     found = _ID.match(event)
-    return EventId(int(found[1]), found[2], int(found[3]), event[found.end() :]) if found else None
+    return ParsedId(int(found[1]), found[2], int(found[3]), event[found.end() :]) if found else None
+
+
+def owner_of(event: str | None) -> str | None:
+    """Whose event this is, by its id: `ticket:incarnation:seq@owner`, or `owner/seq` without tickets."""
+    if event is None:
+        return None
+    return event.partition("@")[2] or event.rpartition("/")[0] or None
 
 
 class Holding(msgspec.Struct, array_like=True):
@@ -126,7 +134,7 @@ class At(NamedTuple):
     have: DeliveredState
 
 
-class Tickets:
+class Tenures:
     """The tenures of one run of one cluster, as its rows come."""
 
     def __init__(self) -> None:

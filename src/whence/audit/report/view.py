@@ -32,8 +32,40 @@ _SHOWN: Final = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", 
 _SUSPECT: Final = ("member", "lseq", "verdict", "violation")
 
 
-def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: str, cluster: str) -> bytes:
-    """A view of a run: its rows (`judge.batch.coding.READ` without run and cluster), and the tables made of them."""
+def worst(tables: Mapping[str, pa.Table]) -> tuple[tuple[int, int], tuple[str, str]]:
+    """The run with most violations in these tables, or with most deliveries: how many of either, and which it is."""
+    wrong, all_ = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for row in _by_run(tables["violations"]).aggregate([([], "count_all")]).to_pylist():
+        wrong[row["run"], row["cluster"]] += row["count_all"]
+    if "members" in tables:
+        for row in _by_run(tables["members"], "deliveries").aggregate([("deliveries", "sum")]).to_pylist():
+            all_[row["run"], row["cluster"]] += row["deliveries_sum"] or 0
+    else:
+        for row in _by_run(tables["verdicts"]).aggregate([([], "count_all")]).to_pylist():
+            all_[row["run"], row["cluster"]] += row["count_all"]
+    run = max({**wrong, **all_}, key=lambda run: (wrong[run], all_[run], run), default=("", ""))
+    return (wrong[run], all_[run]), run
+
+
+def _by_run(table: pa.Table, *more: str) -> Any:
+    texts = [table[name].cast(pa.string()) for name in ("run", "cluster")]
+    rest = [table[name] for name in more]
+    return pa.table([*texts, *rest], names=["run", "cluster", *more]).group_by(["run", "cluster"], use_threads=False)
+
+
+def _only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
+    """The rows of this run."""
+    if "run" not in table.column_names:
+        return table
+    mine: pa.Table = table.filter((pc.field("run") == run[0]) & (pc.field("cluster") == run[1]))
+    return mine
+
+
+def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -> bytes:
+    """A view of a run: of its rows (`judge.batch.coding.READ`), and of the tables made of them. Others may be among
+    them."""
+    rows = _only(rows, run)
+    tables = {name: _only(table, run) for name, table in tables.items() if name != "quarantine"}
     found = _found(tables, rows.num_rows)
     suspects = tables["verdicts"].select(list(_SUSPECT)).filter(pc.field("verdict") != NAMES[0])
     steps = rows.select(list(_SHOWN))
@@ -44,7 +76,7 @@ def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: str, cluster: str)
     steps = steps.set_column(0, "member", steps["member"].cast(pa.string()))
     suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
     steps = steps.join(suspects, keys=["member", "lseq"], right_keys=["member", "lseq"], use_threads=False)
-    about = {b"run": run.encode(), b"cluster": cluster.encode(), b"found": msgspec.json.encode(found)}
+    about = {b"run": run[0].encode(), b"cluster": run[1].encode(), b"found": msgspec.json.encode(found)}
     sink = pa.BufferOutputStream()
     steps = steps.combine_chunks().replace_schema_metadata(about)
     with pa.ipc.new_stream(sink, steps.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from whence.audit.judge.batch.coding import READ, codes
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark import ingest
-from whence.audit.spark.findings import Judged, Out, Terms, judge_run, refused, task_number
+from whence.audit.spark.findings import Judged, Out, Terms, judge_runs, refused, task_number
 from whence.audit.spark.ingest import RAW_LIMIT, Bad, Piece, schema_of, unknown_order
 
 if TYPE_CHECKING:
@@ -143,13 +143,19 @@ def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
 
 
 def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[Judged]:
-    """Judge the runs in each of these groups of pieces. A run is in one group."""
+    """Judge the runs in each of these groups of pieces. A run is in one group. Small groups are judged together."""
+    waiting: list[pa.Table] = []
     for mine in runs:
         rows, bad = read(mine)
         if bad:
             yield refused(ingest.bad_table(bad))
-        for run, cluster, table in by_run(rows):
-            yield judge_run(table, run, cluster, terms)
+        if rows.num_rows:
+            waiting.append(rows)
+        if sum(table.num_rows for table in waiting) >= BLOCK_ROWS:
+            yield judge_runs(pa.concat_tables(waiting), terms)
+            waiting = []
+    if waiting:
+        yield judge_runs(pa.concat_tables(waiting), terms)
 
 
 def pack(table: pa.Table) -> bytes:
@@ -179,17 +185,32 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
 
 
 def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
-    """The blocks of a run come to one of so many tasks, which judges it. `out`: how findings leave the task."""
+    """The blocks of a run come to one of so many tasks, which judges it, small runs together. `out`: how findings leave
+    the task."""
 
     def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        waiting: list[pa.Table] = []
         for run, cluster, mine in groups(batches):
             if run == REFUSED:
                 yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
-            else:
-                yield judge_run(unpacked(mine), run, cluster, terms)
+                continue
+            waiting.append(_named(unpacked(mine), run, cluster))
+            if sum(table.num_rows for table in waiting) >= BLOCK_ROWS:
+                yield judge_runs(pa.concat_tables(waiting, promote_options="permissive"), terms)
+                waiting = []
+        if waiting:
+            yield judge_runs(pa.concat_tables(waiting, promote_options="permissive"), terms)
 
     together = blocks.repartition(tasks, "run", "cluster").sortWithinPartitions("run", "cluster", "piece")
     return together.mapInArrow(lambda batches: out.emit(runs(batches)), out.schema)
+
+
+def _named(table: pa.Table, run: str, cluster: str) -> pa.Table:
+    """The rows of a run with these two columns."""
+    zeros: Any = np.zeros(table.num_rows, np.int32)
+    for name, value in (("run", run), ("cluster", cluster)):
+        table = table.append_column(name, pa.DictionaryArray.from_arrays(pa.array(zeros), [value]))
+    return table
 
 
 def groups(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, str, list[bytes]]]:

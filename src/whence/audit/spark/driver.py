@@ -34,13 +34,13 @@ import pyarrow as pa
 
 from whence.audit.judge.batch import tables as results
 from whence.audit.judge.batch.audited import Audited, audited, warm
-from whence.audit.judge.batch.coding import READ, code
+from whence.audit.judge.batch.coding import READ, Run, code
 from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.report import render
 from whence.audit.report.view import facts
 from whence.audit.spark import blocks as rows_in_blocks
 from whence.audit.spark import foreign, ingest
-from whence.audit.spark.blocks import BLOCKS, REFUSED, Run, judge_pieces, judged, packed
+from whence.audit.spark.blocks import BLOCKS, REFUSED, judge_pieces, judged, packed
 from whence.audit.spark.findings import (
     INTERPRETED,
     TABLES,
@@ -643,14 +643,13 @@ def origins(df: DataFrame) -> DataFrame:
     return _of_runs(df, "origins", results.origins_table)
 
 
-def _of_runs(df: DataFrame, table: str, make: Callable[[Audited, str, str], pa.Table]) -> DataFrame:
+def _of_runs(df: DataFrame, table: str, make: Callable[[Audited], pa.Table]) -> DataFrame:
     from whence.audit.spark import gate
 
     schema = arrow_schema(table)
 
     def of_run(rows: pa.Table) -> pa.Table:
-        named = rows.slice(0, 1).to_pylist()[0]
         with interpreted(few(rows.num_rows)):
-            return make(audited(code(rows)), named["run"], named["cluster"]).cast(schema)
+            return make(audited(code(rows))).cast(schema)
 
     return gate.rows(df).select(*READ).groupBy("run", "cluster").applyInArrow(of_run, spark_schema(table))

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.audit.judge.batch.coding import Coded, picked
+from whence.audit.judge.batch.coding import Coded, Run, picked
 from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.kernel import PUBLISH
 from whence.audit.trace import COLUMNS, Row, shiviz
@@ -42,24 +42,24 @@ _COLUMNS: Final = [column.name for column in COLUMNS]
 # -- where a run is judged
 
 
-def draw(table: pa.Table, coded: Coded, wrong: pa.Table, run: str, cluster: str) -> dict[str, bytes]:
-    """ShiViz logs of the first violation of each rule, by name. `table`: the rows of the run, `coded`: the same for the
-    kernel; `wrong`: its violations."""
-    seen: dict[str, dict[str, Any]] = {}
+def draw(table: pa.Table, coded: Coded, wrong: pa.Table, most: int = 1 << 30) -> dict[str, bytes]:
+    """ShiViz logs of the first violation of each rule in a run, `most` in all, by name. `table`: the rows of the runs,
+    `coded`: the same for the kernel; `wrong`: their violations."""
+    seen: dict[Run, dict[str, dict[str, Any]]] = {}
     for violation in wrong.slice(0, 10_000).to_pylist():
         if violation["witness"] or violation["lseq"] is not None:  # else there is no step to show
-            seen.setdefault(violation["rule"], violation)
-    chosen = list(seen.values())[:PER_RUN]
-    if not chosen:
-        return {}
-    steps, logs = _Steps(coded, chosen), {}
-    for violation in chosen:
-        rows = coded.row[steps.near(violation)]
-        near = [_row({**row, "run": run, "cluster": cluster}) for row in picked(table, rows[rows < table.num_rows])]
-        with TemporaryDirectory() as here:
-            log = Path(here) / "log"
-            shiviz.write_log(_short_trace(near), log)
-            logs[file_name(run, cluster, violation["rule"])] = log.read_bytes()
+            whose = violation["run"], violation["cluster"]
+            seen.setdefault(whose, {}).setdefault(violation["rule"], violation)
+    logs: dict[str, bytes] = {}
+    for (run, cluster), by_rule in seen.items():
+        steps = _Steps(coded, coded.runs.index((run, cluster)), list(by_rule.values())[:PER_RUN])
+        for rule, violation in list(by_rule.items())[: min(PER_RUN, most - len(logs))]:
+            rows = coded.row[steps.near(violation)]
+            near = [_row({**row, "run": run, "cluster": cluster}) for row in picked(table, rows[rows < table.num_rows])]
+            with TemporaryDirectory() as here:
+                log = Path(here) / "log"
+                shiviz.write_log(_short_trace(near), log)
+                logs[file_name(run, cluster, rule)] = log.read_bytes()
     return logs
 
 
@@ -73,16 +73,18 @@ def file_name(run: str, cluster: str, rule: str) -> str:
 class _Steps:
     """The steps of a run, looked through once for all of its pictures."""
 
-    def __init__(self, coded: Coded, chosen: list[dict[str, Any]]) -> None:
-        self.coded = coded
+    def __init__(self, coded: Coded, run: int, chosen: list[dict[str, Any]]) -> None:
+        self.coded, self.run = coded, run
         wanted = np.zeros(len(coded.events) + 1, bool)  # the last is for -1: no event
         wanted[self._codes([event for violation in chosen for event in violation["witness"]])] = True
         self.told = np.flatnonzero(wanted[coded.event])
         """Steps with an event of a picture: they publish or deliver it."""
 
     def _codes(self, events: list[str]) -> Ints:
-        found: Any = pc.index_in(pa.array(events, pa.string()), value_set=self.coded.events)
-        codes: Ints = found.drop_null().to_numpy()
+        first, end = self.coded.first_id[self.run : self.run + 2].tolist()
+        mine = self.coded.events.slice(first, end - first)
+        found: Any = pc.index_in(pa.array(events, pa.string()), value_set=mine)
+        codes: Ints = found.drop_null().to_numpy() + first
         return codes
 
     def near(self, violation: dict[str, Any]) -> Longs:
@@ -91,7 +93,7 @@ class _Steps:
         begin, lseq = self.coded.steps.begin, self.coded.lseq
         mine = self.told[np.isin(self.coded.event[self.told], self._codes(violation["witness"]))]
         member = np.searchsorted(begin, mine, side="right") - 1
-        me: Any = pc.index(self.coded.members, pa.scalar(violation["member"])).as_py()
+        me = self.coded.member(self.run, violation["member"])
         close = {me, *member[self.coded.steps.kind[mine] == PUBLISH].tolist()}
         anchors = [(m, int(lseq[k])) for m, k in zip(member.tolist(), mine.tolist(), strict=True) if m in close]
         if violation["lseq"] is not None:

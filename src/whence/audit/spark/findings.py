@@ -1,4 +1,4 @@
-"""One run of one cluster, judged in a task; and the two ways in which what is found leaves it.
+"""Runs of clusters, judged in a task, many in one call; and the two ways in which what is found leaves it.
 
 As rows (`as_rows`): one DataFrame of all findings, a struct column for each table of which a row fills one. A table is
 a column of it, so one pass over the trace makes all of them. As files (`as_files`): the task writes the tables itself,
@@ -18,18 +18,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from whence.audit.judge.batch import rated
+from whence.audit.judge.batch import audited as judged_runs
 from whence.audit.judge.batch import tables as results
-from whence.audit.judge.batch.audited import Audited, audited, everybody
-from whence.audit.judge.batch.audited import doubts as doubts_of
-from whence.audit.judge.batch.audited import found as found_in
+from whence.audit.judge.batch.audited import Audited
 from whence.audit.judge.batch.coding import code, picked
 from whence.audit.judge.batch.compiled import interpreted
-from whence.audit.judge.batch.sparse import sparse as exceptions_of
 from whence.audit.judge.findings import Doubt
 from whence.audit.judge.promises import NAMES
 from whence.audit.judge.rates import UNDECIDED, Rate
-from whence.audit.report.view import view
+from whence.audit.report.view import view, worst
 from whence.audit.spark import ingest
 from whence.audit.spark.explain import draw
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
@@ -125,15 +122,17 @@ class Summary:
         for rule, texts in other.first.items():
             self.first[rule] = (self.first.get(rule, []) + texts)[:SHOWN]
 
-    def doubt(self, found: list[Doubt]) -> None:
-        """What cannot be judged in a run."""
-        self.doubts = sum(doubt.count for doubt in found)
-        self.unjudged = [str(doubt) for doubt in found[:SHOWN]]
+    def doubt(self, table: pa.Table) -> None:
+        """What cannot be judged: the table `doubts`."""
+        self.doubts = sum(map(int, filter(None, table["deliveries"].to_pylist())))
+        first = table.slice(0, SHOWN).to_pylist()
+        self.unjudged = [str(Doubt(row["member"], row["reason"], row["deliveries"])) for row in first]
 
-    def rate(self, found: list[Rate]) -> None:
-        """The error rate of a run."""
-        self.rates = dict(Counter(rate.outcome for rate in found))
-        self.rated = [str(rate) for rate in found]
+    def rate(self, found: Iterable[Rate]) -> None:
+        """The error rates of runs."""
+        rates = list(found)
+        self.rates = dict(Counter(rate.outcome for rate in rates))
+        self.rated = [str(rate) for rate in rates[:SHOWN]]
 
     def refuse(self, quarantine: pa.Table) -> None:
         """What is in quarantine."""
@@ -158,7 +157,7 @@ def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
 
 
 def summed(a: Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
-    """What was found in a run, in numbers."""
+    """What was found in runs, in numbers."""
 
     def total(name: str) -> int:
         return sum(map(int, filter(None, members[name].to_pylist())))
@@ -166,9 +165,9 @@ def summed(a: Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary
     names = ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown")
     return Summary(
         rows=rows,
-        runs=1,
+        runs=len(a.coded.runs),
         members=members.num_rows,
-        published=len(a.past.origin),
+        published=len(a.coded.known.origin),
         deliveries=total("deliveries"),
         verdicts=dict(zip(NAMES, map(total, names), strict=True)),
         **counted(wrong),
@@ -194,7 +193,7 @@ def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
     for row in picked(table, np.array(rows, np.int64)):
         file, position = row.pop("file"), row.pop("position")
         why = f"step {row['lseq']} of {row['member']} is told of in different ways"
-        said = {name: value for name, value in row.items() if value is not None}
+        said = {name: value for name, value in row.items() if value is not None and name not in ("run", "cluster")}
         out.append(Bad(file, position, why, json.dumps(said)[:RAW_LIMIT]))
     return out
 
@@ -203,17 +202,15 @@ def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
 
 
 class Judged(NamedTuple):
-    """What was found in a run, or in a part of one."""
+    """What was found in runs, or in a part of one."""
 
-    run: str
-    cluster: str
     tables: dict[str, pa.Table]
     summary: Summary
     rows: pa.Table | None = None
     """The input, and below the same coded: where pictures can be drawn from it."""
     audited: Audited | None = None
-    passed: tuple[str, bytes] | None = None
-    """For other tasks: what it is, and the thing itself."""
+    passed: tuple[str, str, str, bytes] | None = None
+    """For other tasks: of which run and cluster it is, what it is, and the thing itself."""
 
 
 def few(rows: int) -> bool:
@@ -223,25 +220,26 @@ def few(rows: int) -> bool:
     return _judged <= INTERPRETED
 
 
-def judge_run(table: pa.Table, run: str, cluster: str, terms: Terms) -> Judged:
-    """Judge all rows of a run of a cluster (columns `READ` without run and cluster, `file`, `position`)."""
+def judge_runs(table: pa.Table, terms: Terms) -> Judged:
+    """Judge all rows of some runs (columns `READ`, `file`, `position`)."""
     with interpreted(few(table.num_rows)):
-        a = audited(code(table, complete=terms.complete))
-        members = results.members(a, run, cluster)
-        rates, doubted = rated.judged(map(rated.sample, [a]), everybody(a), doubts_of(a), terms.error_rate)
-        wrong = results.violations_table([*found_in(a), *rated.wrong(rates)], run, cluster)
+        a = judged_runs.audited(code(table, complete=terms.complete))
+        members, runs = results.members(a), a.coded.runs
+        doubts = judged_runs.doubts(a)
+        rates = judged_runs.rates(a, doubts, terms.error_rate)
+        wrong = results.violations_table([*judged_runs.found(a), *judged_runs.too_many(rates)], runs)
         found = {
-            "verdicts": results.verdicts(a, run, cluster),
+            "verdicts": results.verdicts(a),
             "violations": wrong,
             "members": members,
-            "rates": results.rates_table(rates, run, cluster),
-            "doubts": results.doubts_table(doubted, run, cluster),
+            "rates": results.rates_table(rates, runs),
+            "doubts": results.doubts_table(doubts, runs),
             "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
         }
     summary = summed(a, members, wrong, table.num_rows)
-    summary.doubt(doubted)
-    summary.rate(rates)
-    return Judged(run, cluster, found, summary, table, a)
+    summary.doubt(found["doubts"])
+    summary.rate(rate for _, rate in rates)
+    return Judged(found, summary, table, a)
 
 
 def task_number() -> int:
@@ -253,7 +251,7 @@ def task_number() -> int:
 
 def refused(bad: pa.Table) -> Judged:
     """What is no row."""
-    return Judged("", "", {"quarantine": bad}, Summary())
+    return Judged({"quarantine": bad}, Summary())
 
 
 # -- out of a task
@@ -298,8 +296,7 @@ def _batch(schema: pa.Schema, filled: dict[str, Any], rows: int) -> pa.RecordBat
 
 
 def _passed(judged: Judged) -> Any:
-    what, blob = judged.passed or ("", b"")
-    return pa.array([{"run": judged.run, "cluster": judged.cluster, "what": what, "blob": blob}], _LEFT)
+    return pa.array([dict(zip(("run", "cluster", "what", "blob"), judged.passed or (), strict=True))], _LEFT)
 
 
 class TaskResult(msgspec.Struct):
@@ -337,11 +334,12 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                 if judged.passed is not None:
                     yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
                 if judged.rows is not None:
-                    much = sum(judged.summary.violations.values()), judged.summary.deliveries
+                    much, whose = worst(judged.tables)
                     if much > show:
-                        show, shown = much, view(judged.rows, judged.tables, judged.run, judged.cluster)
+                        show, shown = much, view(judged.rows, judged.tables, whose)
                     if judged.audited is not None and total.pictures < PICTURES:
-                        logs = draw(judged.rows, judged.audited.coded, judged.tables["violations"], *judged[:2])
+                        most = PICTURES - total.pictures
+                        logs = draw(judged.rows, judged.audited.coded, judged.tables["violations"], most)
                         for name, log in logs.items():
                             parts.add("shiviz", name, log)
                         total.pictures += len(logs)
@@ -361,7 +359,7 @@ def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]
     """These tables, with sparse verdicts if they are wanted."""
     if not sparse or "verdicts" not in tables:
         return tables
-    exceptions, ranges = exceptions_of(tables["verdicts"])
+    exceptions, ranges = results.sparse(tables["verdicts"])
     return {**tables, "verdicts": exceptions, "in_order": ranges}
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from whence.audit.judge.batch.tables import violations_table
-from whence.audit.judge.clocks import Step, judge
+from whence.audit.judge.clocks import ClockStep, judge
 from whence.audit.spark import ingest
 from whence.audit.spark.findings import Judged, Summary, counted, refused
 from whence.audit.spark.ingest import RAW_LIMIT, Bad, Piece
@@ -113,11 +113,12 @@ def judge_logs(how: Expressions, runs: Iterable[Iterable[Piece]]) -> Iterator[Ju
         for run, rows in (_steps(file, log) if log else {}).items():
             steps = [(row, msgspec.json.decode(row["clock"], type=dict[str, int])) for row in rows]
             wrong = judge(
-                Step(row["member"], clock[row["member"]], clock, row["lseq"], row["position"]) for row, clock in steps
+                ClockStep(row["member"], clock[row["member"]], clock, row["lseq"], row["position"])
+                for row, clock in steps
             )
             made = {
                 "events": pa.Table.from_pylist(rows, arrow_schema("events")),
-                "violations": violations_table(wrong, run, ""),
+                "violations": violations_table(((0, one) for one in wrong), [(run, "")]),
             }
             members = len({row["member"] for row in rows})
-            yield Judged(run, "", made, Summary(len(rows), 1, members, **counted(made["violations"])))
+            yield Judged(made, Summary(len(rows), 1, members, **counted(made["violations"])))

@@ -1,9 +1,9 @@
-"""A run too large for one worker: `whence.audit.judge.batch.spread` as a plan of Spark.
+"""A run too large for one worker: `whence.audit.judge.batch.pieces` as a plan of Spark.
 
-    blocks          -> scouted  -> a plan of each run: whose steps matter to others
+    blocks          -> scouted  -> which states of other members somebody begins with
     blocks          -> routed   -> the rows of each member in one of so many buckets
-    buckets, plan   -> outlined -> notes on the steps that matter: 6 bytes each, before compression
-    all outlines    -> rebuilt  -> the past of every event: `Shared`, and the news that it is made of
+    buckets, states -> outlined -> the steps that matter to others
+    all outlines    -> rebuilt  -> what all need to know: `Shared`, and the past of every event
     buckets, past   -> judged
     the ends of all -> what members lack, and tickets with two owners
 
@@ -13,6 +13,7 @@ with the past, or the notes of a run with the past.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -23,14 +24,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from whence.audit.judge.batch import outline, rated, spread, tables
-from whence.audit.judge.batch.audited import Audited
-from whence.audit.judge.batch.coding import codes
+from whence.audit.judge.batch import audited, pieces, tables
+from whence.audit.judge.batch.coding import Run, codes
 from whence.audit.judge.batch.compiled import interpreted
-from whence.audit.judge.batch.kernel import Past
-from whence.audit.judge.batch.outline import Shared
-from whence.audit.spark import carried, ingest
-from whence.audit.spark.blocks import Run, pack, unpacked
+from whence.audit.judge.batch.pieces import Shared
+from whence.audit.spark import ingest
+from whence.audit.spark.blocks import pack, unpacked
 from whence.audit.spark.findings import Judged, Out, Summary, Terms, conflicts, counted, few, summed
 
 BUCKET_ROWS: Final = 4_000_000
@@ -45,7 +44,7 @@ WHOLE: Final = -1
 _PLAN: Final = "run string, cluster string, plan binary"
 _ROUTED: Final = "run string, cluster string, part int, piece long, block binary"
 _BEFORE: Final = -(1 << 62)  # pieces from here on are not rows, but what has to be known first ...
-_NEWS: Final = -(1 << 61)  # ... and the news of events
+_PAST: Final = -(1 << 61)  # ... and the past of events
 
 
 class Spread(NamedTuple):
@@ -69,8 +68,8 @@ def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: in
     outlined = _task(parts.unionByName(_copies(plan, buckets)), _outlined(terms.complete), _ROUTED, many)
     rebuilt = _task(outlined.unionByName(plan), _rebuilt(out, terms.complete), out.schema, few)
     rebuilt = rebuilt.persist(StorageLevel.MEMORY_AND_DISK)
-    shared, news = _left(rebuilt, "shared"), _left(rebuilt, "news")
-    known = _copies(shared.unionByName(news), buckets)
+    shared, past = _left(rebuilt, "shared"), _left(rebuilt, "past")
+    known = _copies(shared.unionByName(past), buckets)
     judged = _task(parts.unionByName(known), _judged(out, terms.complete), out.schema, many)
     judged = judged.persist(StorageLevel.MEMORY_AND_DISK)
     lacking = _task(shared.unionByName(_left(judged, "ended")), _losses(out, terms), out.schema, few)
@@ -115,13 +114,23 @@ def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 def _scouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for run, cluster, block in _lists(batch):
-            yield _plan(run, cluster, carried.packed(spread.scouted(unpacked([block]))))
+            yield _plan(run, cluster, _frozen(pieces.scouted(unpacked([block]))))
 
 
 def _planned(found: pa.Table) -> pa.Table:
     named = found.slice(0, 1).to_pylist()[0]
-    plan = spread.to_follow([carried.scouted(one or b"") for one in found["plan"].to_pylist()])
-    return pa.Table.from_batches([_plan(named["run"], named["cluster"], carried.packed(plan))])
+    plan = pieces.together(_thawed(one or b"") for one in found["plan"].to_pylist())
+    return pa.Table.from_batches([_plan(named["run"], named["cluster"], _frozen(plan))])
+
+
+def _frozen(value: Any) -> bytes:
+    """What tasks tell each other."""
+    data = pickle.dumps(value, protocol=5)
+    return len(data).to_bytes(8, "big") + pa.compress(data, "lz4", asbytes=True)
+
+
+def _thawed(data: bytes) -> Any:
+    return pickle.loads(pa.decompress(pa.py_buffer(data[8:]), int.from_bytes(data[:8], "big"), "lz4"))
 
 
 def _plan(run: str, cluster: str, plan: bytes) -> pa.RecordBatch:
@@ -163,7 +172,7 @@ class _Part(NamedTuple):
     run: Run
     number: int
     before: list[bytes]
-    news: list[bytes]
+    past: list[bytes]
     blocks: list[bytes]
 
 
@@ -175,7 +184,7 @@ def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
                 if now is not None:
                     yield now
                 now = _Part((run, cluster), part, [], [], [])
-            (now.before if piece < _NEWS else now.news if piece < 0 else now.blocks).append(block)
+            (now.before if piece < _PAST else now.past if piece < 0 else now.blocks).append(block)
     if now is not None:
         yield now
 
@@ -190,16 +199,15 @@ def _emptied(blobs: list[bytes]) -> Iterator[bytes]:
 
 
 def _outlined(complete: bool) -> Any:
-    """A head and notes for each bucket that has rows."""
+    """An outline of each bucket that has rows."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in _parts(batches):
             if part.blocks:
                 table = unpacked(_emptied(part.blocks))
                 with interpreted(few(table.num_rows)):
-                    head, notes = spread.outlined(table, carried.plan(part.before[0]), complete)
-                yield _block(part.run, WHOLE, _BEFORE + 1 + part.number, carried.packed(head))
-                yield _block(part.run, WHOLE, part.number, carried.packed(notes))
+                    outline = pieces.outlined(table, _thawed(part.before[0]), complete)
+                yield _block(part.run, WHOLE, part.number, _frozen(outline))
 
     return task
 
@@ -207,34 +215,25 @@ def _outlined(complete: bool) -> Any:
 def _rebuilt(out: Out, complete: bool) -> Any:
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
         for part in _parts(batches):
-            plan, *heads = part.before
-            known = [carried.head(head) for head in heads]
-            with interpreted(few(sum(int(head.notes.sum()) for head in known))):
-                rebuilding = spread.rebuilding(known, carried.plan(plan), complete)
-                for k, notes in enumerate(_emptied(part.blocks)):
-                    rebuilding.add(k, carried.notes(notes))
-                shared, found, circles = rebuilding.rebuilt()
-            del rebuilding
-            wrong = tables.violations_table(found, *part.run)
-            yield Judged(*part.run, {"violations": wrong}, Summary(circles=circles, **counted(wrong)))
-            for passed in _passed(shared):
-                yield Judged(*part.run, {}, Summary(), passed=passed)
+            outlines = [_thawed(one) for one in _emptied(part.blocks)]
+            with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
+                shared, found, circles = pieces.rebuilt(outlines, _thawed(part.before[0]), complete)
+            wrong = tables.violations_table(found, [part.run])
+            yield Judged({"violations": wrong}, Summary(circles=circles, **counted(wrong)))
+            for what, blob in _passed(shared):
+                yield Judged({}, Summary(), passed=(*part.run, what, blob))
 
     return lambda batches: out.emit(judged(batches))
 
 
 def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
-    """In chunks: all but the news, which are most of it; then the news."""
-    past, number = shared.past, _BEFORE
-    blob = carried.packed(shared._replace(past=past._replace(entry=past.entry[:0], value=past.value[:0])))
-    for at in range(0, len(blob), CHUNK):
-        yield f"shared {number}", blob[at : at + CHUNK]
-        number += 1
-    number = _NEWS
-    for at in range(0, len(past.entry), CHUNK // 8):
-        mine = slice(at, at + CHUNK // 8)
-        yield f"news {number}", pack(pa.table({"entry": past.entry[mine], "value": past.value[mine]}))
-        number += 1
+    """In chunks: all but the past, which is most of it; then the past."""
+    past, blob = shared.past, _frozen(shared._replace(past=None))
+    for k, at in enumerate(range(0, len(blob), CHUNK)):
+        yield f"shared {_BEFORE + k}", blob[at : at + CHUNK]
+    rows = max(1, CHUNK // max(1, past.shape[1] * past.itemsize))
+    for k, at in enumerate(range(0, max(1, len(past)), rows)):
+        yield f"past {_PAST + k}", _frozen(past[at : at + rows])
 
 
 # -- on the workers
@@ -244,39 +243,29 @@ def _judged(out: Out, complete: bool) -> Any:
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
         for part in _parts(batches):
             if part.blocks:
-                shared = carried.shared(b"".join(_emptied(part.before)))
-                shared = shared._replace(past=_with_news(shared.past, part.news))
+                shared = _thawed(b"".join(_emptied(part.before)))
+                shared = shared._replace(past=np.concatenate([_thawed(chunk) for chunk in _emptied(part.past)]))
                 table = unpacked(_emptied(part.blocks))
                 with interpreted(few(table.num_rows)):
-                    found = _found(part.run, table, spread.judged(table, shared, complete), shared)
+                    found = _found(part.run, table, pieces.judged(table, shared, complete), shared)
                 yield found
 
     return lambda batches: out.emit(judged(batches))
 
 
-def _with_news(past: Past, chunks: list[bytes]) -> Past:
-    n, at = int(past.size.sum()), 0
-    entry, value = np.empty(n, np.int32), np.empty(n, np.int32)
-    for chunk in _emptied(chunks):
-        news = pa.ipc.open_stream(chunk).read_all()
-        mine = slice(at, at + news.num_rows)
-        entry[mine], value[mine] = news["entry"].to_numpy(), news["value"].to_numpy()
-        at = mine.stop
-    return outline.with_vectors(past._replace(entry=entry, value=value))
-
-
-def _found(run: Run, table: pa.Table, a: Audited, shared: Shared) -> Judged:
+def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared) -> Judged:
     """The tables of these members, except what needs all members; and the input of that."""
-    wrong, members = tables.violations(a, *run), tables.members(a, *run)
+    a = piece.audited._replace(coded=piece.audited.coded._replace(runs=[run]))
+    wrong, members = tables.violations(a), tables.members(a)
     made = {
-        "verdicts": tables.verdicts(a, *run),
+        "verdicts": tables.verdicts(a),
         "violations": wrong,
         "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
     }
     summary = summed(a, members, wrong, table.num_rows)
     summary.runs = summary.published = 0
-    ended = carried.packed(spread.ended(a, shared, members))
-    return Judged(*run, made, summary, rows=table, passed=("ended 0", ended))
+    ended = _frozen(pieces.ended(piece, shared, members))
+    return Judged(made, summary, rows=table, passed=(*run, "ended 0", ended))
 
 
 # -- at the end
@@ -287,21 +276,22 @@ def _losses(out: Out, terms: Terms) -> Any:
 
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
         for part in _parts(batches):
-            shared = carried.shared(b"".join(part.before))
-            pieces = [carried.ended(blob) for blob in part.blocks]
+            shared, ended = _thawed(b"".join(part.before)), [_thawed(blob) for blob in _emptied(part.blocks)]
             with interpreted(few(0)):
-                end = spread.at_the_end(shared, pieces, terms.complete)
-            samples = (piece.sample for piece in pieces)
-            rates, doubts = rated.judged(samples, end.everybody, end.doubts, terms.error_rate)
+                end = pieces.at_the_end(shared, ended, terms.complete)
+                rates = []
+                if end.samples and terms.error_rate is not None:
+                    rates = [(0, audited.rated(end.samples, 0, end.everybody, end.doubts, terms.error_rate))]
+            runs = [part.run]
             made = {
                 "members": end.members,
-                "violations": tables.violations_table([*end.found, *rated.wrong(rates)], *part.run),
-                "rates": tables.rates_table(rates, *part.run),
-                "doubts": tables.doubts_table(doubts, *part.run),
+                "violations": tables.violations_table([*end.found, *audited.too_many(rates)], runs),
+                "rates": tables.rates_table(rates, runs),
+                "doubts": tables.doubts_table(end.doubts, runs),
             }
-            summary = Summary(runs=1, published=len(shared.past.origin), **counted(made["violations"]))
-            summary.doubt(doubts)
-            summary.rate(rates)
-            yield Judged(*part.run, made, summary)
+            summary = Summary(runs=1, published=len(shared.known.ids), **counted(made["violations"]))
+            summary.doubt(made["doubts"])
+            summary.rate(rate for _, rate in rates)
+            yield Judged(made, summary)
 
     return lambda batches: out.emit(judged(batches))

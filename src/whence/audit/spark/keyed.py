@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from whence.audit.judge import Follower
-from whence.audit.judge.batch.following import fed
-from whence.audit.judge.batch.tables import violations_table
-from whence.audit.judge.follow import Changes
+from whence.audit.judge import Finding, Follower, Verdict
+from whence.audit.judge.batch.coding import Run
+from whence.audit.judge.batch.tables import told, violations_table
+from whence.audit.judge.follow import KINDS, StateChanges, TraceStep
 from whence.audit.spark import gate
 from whence.audit.spark.blocks import BLOCK_COLUMNS, BLOCKS, REFUSED, pack, packed, unpacked
 from whence.audit.spark.tables import arrow_schema, spark_schema
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 TABLES: Final = ("verdicts", "violations")
+_TEXTS: Final = ("event", "origin", "reason", "peer", "order", "token")
 _STATE: Final = "saved binary"
 _FOUND: Final = "name string, block binary"
 
@@ -40,7 +41,7 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     filled: `found.where("violations is not null").select("violations.*")`.
 
     `df` has the columns that `whence.audit.spark.audit` takes, or it is our own source with the option `blocks`, which
-    is many times as fast. Rows that cannot be judged are passed over. A delivery whose publish has not come waits. What
+    is faster. Rows that cannot be judged are passed over. A delivery whose publish has not come waits. What
     depends on rows that may still come (`agreement`, doubts) is for the audit at the end. The state of a run grows with
     the events in it. `exceptions`: verdicts only on deliveries that are not in order; to write one for each is most of
     the work."""
@@ -57,18 +58,39 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     return found.mapInArrow(_rows, kinds)
 
 
+def fed(follower: Follower, table: pa.Table, run: Run, exceptions: bool = False) -> tuple[pa.Table, list[Finding]]:
+    """Rows of one run and cluster, in any order -> the table `verdicts` on what does not have to wait, and what was
+    found. `table`: the columns of a trace; `origin` may be missing. `exceptions`: no verdicts that are in order."""
+    judged = follower.feed(_steps(table))
+    found = follower.findings()
+    if exceptions:
+        wrong = {(finding.member, finding.step) for finding in found}
+        judged = [one for one in judged if one.verdict is not Verdict.IN_ORDER or (one.member, one.step) in wrong]
+    return told(judged, found, run), found
+
+
+def _steps(table: pa.Table) -> Iterator[tuple[str, int, TraceStep | None]]:
+    """As the follower wants them."""
+    there = set(table.column_names)
+    texts = [table[name].to_pylist() if name in there else [None] * table.num_rows for name in _TEXTS]
+    named = [table[name].to_pylist() for name in ("member", "lseq", "kind")]
+    numbers = [table[name].to_pylist() for name in ("ticket", "t_ns")]
+    for member, lseq, kind, *rest in zip(*named, *texts, *numbers, strict=True):
+        yield member, lseq, TraceStep(kind, *rest) if kind in KINDS else None
+
+
 def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     follower = Follower()
     if state.exists:
-        follower.apply(msgspec.msgpack.decode(state.get[0], type=Changes))
+        follower.apply(msgspec.msgpack.decode(state.get[0], type=StateChanges))
     run = str(key[0]), str(key[1])
     rows = unpacked(block for batch in batches for block in batch["block"])
-    verdicts, found = fed(follower, rows, *run, exceptions=exceptions)
+    verdicts, found = fed(follower, rows, run, exceptions)
     state.update((msgspec.msgpack.encode(follower.whole()),))
-    wrong = [finding for finding in found if finding.doubt is None]
-    made = {"verdicts": verdicts, "violations": violations_table(wrong, *run)}
+    wrong = ((0, finding) for finding in found if finding.doubt is None)
+    made = {"verdicts": verdicts, "violations": violations_table(wrong, [run])}
     blocks = {name: pack(table) for name, table in made.items() if table.num_rows}
     yield pd.DataFrame({"name": list(blocks), "block": list(blocks.values())})
 

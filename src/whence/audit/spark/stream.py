@@ -32,13 +32,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.audit.judge import Follower
-from whence.audit.judge.batch.following import fed, verdict_table
-from whence.audit.judge.batch.tables import violations_table
+from whence.audit.judge.batch.tables import told, violations_table
 from whence.audit.judge.findings import Finding
-from whence.audit.judge.follow import Changes
+from whence.audit.judge.follow import StateChanges
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import by_run
 from whence.audit.spark.growing import BATCH_BYTES, growing_files, is_parquet, read
+from whence.audit.spark.keyed import fed
 from whence.audit.spark.place import found as files_at
 from whence.audit.spark.sources import register
 from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
@@ -56,7 +56,7 @@ TRIES: Final = 5
 """How often a stream is started that fails because a Python process was too slow to start."""
 
 _FEW: Final = 1 << 20  # bytes of changes that are not worth a whole state
-_States = list[tuple[str, str, Changes]]
+_States = list[tuple[str, str, StateChanges]]
 _Followers = dict[tuple[str, str], Follower]
 
 
@@ -74,7 +74,7 @@ class Sums(msgspec.Struct):
     """Deliveries that cannot be judged: the traces of their publishers are not all here."""
 
 
-class Mark(msgspec.Struct):
+class WatchMark(msgspec.Struct):
     """What is finished."""
 
     batch: int = -1
@@ -87,7 +87,7 @@ class Mark(msgspec.Struct):
     """The sums when the trace was said to be complete after this batch."""
 
 
-class Batch(msgspec.Struct, frozen=True):
+class WatchedBatch(msgspec.Struct, frozen=True):
     """What one batch has found; for whoever watches."""
 
     number: int
@@ -104,7 +104,7 @@ class Batch(msgspec.Struct, frozen=True):
 class StreamAudit:
     """The sink: judges each batch and writes down what it found together with the state it leaves."""
 
-    def __init__(self, out: Path, on_batch: Callable[[Batch], None] = lambda batch: None) -> None:
+    def __init__(self, out: Path, on_batch: Callable[[WatchedBatch], None] = lambda batch: None) -> None:
         self.out = out
         self.on_batch = on_batch
         self.error: WhenceError | None = None
@@ -141,7 +141,7 @@ class StreamAudit:
     def _batch(self, rows: DataFrame, batch: int) -> None:
         if batch <= self.mark.batch:
             found = _read(self.out / "violations" / f"{batch:08d}.parquet")
-            self.on_batch(Batch(batch, self.mark.sums, found, self.waiting, 0.0, again=True))
+            self.on_batch(WatchedBatch(batch, self.mark.sums, found, self.waiting, 0.0, again=True))
             return
         if batch != self.mark.batch + 1:
             raise TraceError(
@@ -159,14 +159,14 @@ class StreamAudit:
             self._forget(mark)
         self.mark = mark
         found = tables["violations"].to_pylist() if "violations" in tables else []
-        self.on_batch(Batch(batch, sums, found, self.waiting, time.perf_counter() - begun))
+        self.on_batch(WatchedBatch(batch, sums, found, self.waiting, time.perf_counter() - begun))
 
     @property
     def waiting(self) -> dict[str, tuple[int, str]]:
         """Members with steps that wait: how many, and what for."""
         return {member: what for follower in self.followers.values() for member, what in follower.waiting.items()}
 
-    def settle(self, trace: Path) -> Batch:
+    def settle(self, trace: Path) -> WatchedBatch:
         """The trace is complete as it is: judge also what waits, lines that have no end, and files that are no trace.
         Should more come after all, the stream goes on from where it was."""
         begun = time.perf_counter()
@@ -185,9 +185,9 @@ class StreamAudit:
             _replace(self.out / MARK, msgspec.json.encode(mark))
         self.mark = mark
         found = tables["violations"].to_pylist() if "violations" in tables else []
-        return Batch(mark.batch, sums, found, {}, time.perf_counter() - begun)
+        return WatchedBatch(mark.batch, sums, found, {}, time.perf_counter() - begun)
 
-    def _save(self, batch: int, sums: Sums) -> Mark:
+    def _save(self, batch: int, sums: Sums) -> WatchMark:
         """The changes of this batch; the whole state when the changes since the last one have outgrown it."""
         old = self.mark
         states = [(*key, follower.changes()) for key, follower in self.followers.items()]
@@ -195,12 +195,12 @@ class StreamAudit:
         change_bytes = old.change_bytes + len(data)
         if change_bytes <= max(_FEW, 2 * old.base_bytes):
             _replace(self.out / "state" / f"{batch:08d}.changes", data)
-            return Mark(batch, old.base, old.base_bytes, change_bytes, sums)
+            return WatchMark(batch, old.base, old.base_bytes, change_bytes, sums)
         data = msgspec.msgpack.encode([(*key, follower.whole()) for key, follower in self.followers.items()])
         _replace(self.out / "state" / f"{batch:08d}.whole", data)
-        return Mark(batch, batch, len(data), 0, sums)
+        return WatchMark(batch, batch, len(data), 0, sums)
 
-    def _forget(self, mark: Mark) -> None:
+    def _forget(self, mark: WatchMark) -> None:
         """Files of the state that a whole one has replaced, and what was settled before more came."""
         if mark.base == mark.batch:
             for file in (self.out / "state").glob("[0-9]*"):  # a killed watcher may have left others
@@ -282,12 +282,12 @@ def read_stream(spark: SparkSession, out: str | os.PathLike[str], table: str) ->
     return require(spark.read.schema(spark_schema(table)).parquet(*map(str, done)), table)
 
 
-def read_mark(out: Path) -> Mark:
+def read_mark(out: Path) -> WatchMark:
     """What is finished here."""
     try:
-        return msgspec.json.decode((out / MARK).read_bytes(), type=Mark)
+        return msgspec.json.decode((out / MARK).read_bytes(), type=WatchMark)
     except FileNotFoundError:
-        return Mark()
+        return WatchMark()
     except (OSError, msgspec.DecodeError) as error:
         raise TraceError(f"{out / MARK}: damaged ({error}); delete {out} and watch again") from None
 
@@ -307,16 +307,16 @@ def _judge(
 
     def hear(run: str, cluster: str, verdicts: pa.Table, found: list[Finding]) -> int:
         judged.append(verdicts)
-        broken.append(violations_table([finding for finding in found if finding.doubt is None], run, cluster))
+        broken.append(violations_table(((0, one) for one in found if one.doubt is None), [(run, cluster)]))
         return sum(finding.doubt is not None for finding in found)
 
     for run, cluster, rows in by_run(good):
         follower = followers.setdefault((run, cluster), Follower())
-        doubts += hear(run, cluster, *fed(follower, rows, run, cluster))
+        doubts += hear(run, cluster, *fed(follower, rows, (run, cluster)))
     for (run, cluster), follower in followers.items() if settle else ():
         end, some = follower.settled()
         found = end.findings()
-        doubts += hear(run, cluster, verdict_table(run, cluster, some, found), found) + sum(end.torn.values())
+        doubts += hear(run, cluster, told(some, found, (run, cluster)), found) + sum(end.torn.values())
     verdicts, violations = pa.concat_tables(judged), pa.concat_tables(broken)
     newest: int = pc.max(good["t_ns"]).as_py() or 0
     sums = Sums(
@@ -378,7 +378,7 @@ def _tail(file: Path, first: int) -> bool:
 # -- on disk
 
 
-def _state_files(out: Path, mark: Mark) -> list[Path]:
+def _state_files(out: Path, mark: WatchMark) -> list[Path]:
     """The last whole state and the changes since; raises TraceError when one is missing."""
     first = [out / "state" / f"{mark.base:08d}.whole"] if mark.base >= 0 else []
     files = first + [out / "state" / f"{n:08d}.changes" for n in range(mark.base + 1, mark.batch + 1)]

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whence.audit.judge.batch import schemas
-from whence.audit.judge.batch.schemas import Columns, arrow, columns
+from whence.audit.judge.batch import tables as results
+from whence.audit.judge.batch.tables import Columns, arrow, columns
 from whence.audit.spark import place as files
 from whence.audit.spark.place import Anywhere, is_local, join, names_in, place_of
 from whence.audit.trace.schema import COLUMNS, TRACE_VERSION
@@ -48,12 +48,12 @@ TABLES: Final[dict[str, Columns]] = {
     "events": columns(", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!"),
     "quarantine": columns("file text!, position int64!, reason text!, raw text"),
     "metrics": columns("run text!, cluster text!, member text, window_start_ns int64, name text!, value double"),
-    **schemas.TABLES,
+    **results.TABLES,
 }
 """`events`: the trace, typed and deduplicated, with the file each row came from.
 `quarantine`: what could not be read as a row (position: row from 0 or line from 1, -1 for the whole file).
 `metrics`: a null member means all members, a null window the whole run.
-The others are the judge's (`whence.audit.judge.batch.schemas`)."""
+The others are the judge's (`whence.audit.judge.batch.tables`)."""
 
 GROUP: Final = 1 << 22
 """Rows of a row group. With each all of a dictionary is written: in small groups of a large run that is most of it."""

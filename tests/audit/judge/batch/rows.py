@@ -66,12 +66,12 @@ def judge(rows: Iterable[Row], complete: bool = False) -> Audited:
 
 
 def violations(rows: Iterable[Row], complete: bool = False) -> list[dict[str, Any]]:
-    return tables.violations(judge(rows, complete), "r", "c").to_pylist()
+    return tables.violations(judge(rows, complete)).to_pylist()
 
 
 def verdicts(rows: Iterable[Row], member: str) -> list[dict[str, Any]]:
     """The verdicts on one member's deliveries."""
-    return [row for row in tables.verdicts(judge(rows), "r", "c").to_pylist() if row["member"] == member]
+    return [row for row in tables.verdicts(judge(rows)).to_pylist() if row["member"] == member]
 
 
 def step(member: str, lseq: int, kind: str, event: str | None = None, **more: Any) -> Row:

@@ -1,94 +1,78 @@
-"""One run of one cluster, judged: from coded rows to verdicts and findings."""
+"""Runs of clusters, judged: from coded rows to findings and doubts. A finding comes with the number of its run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from whence.audit.judge import findings
+from whence.audit.judge import findings, tickets
 from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.coding import Coded, code
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
-from whence.audit.judge.batch.doubts import Publishers
-from whence.audit.judge.batch.owners import two_owners
-from whence.audit.judge.batch.verdicts import IN_ORDER, UNKNOWN, Losses, States, Verdicts, judge, losses, states
-from whence.audit.judge.findings import MISSING_STEPS, OPEN_END, UNKNOWN_START, Doubt, Event, Finding
+from whence.audit.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END, UNKNOWN_START, Doubt, EventName, Finding
 from whence.audit.judge.promises import SILENT, Verdict, promise
+from whence.audit.judge.rates import ABOVE, Rate, rate
+from whence.audit.judge.tickets import Holding, Pair, owner_of, parse_id
+
+Found = tuple[int, Finding]
+"""The run's number, and what is wrong in it."""
+Doubts = Counter[tuple[int, str, str]]
+"""Run, member and reason -> how much cannot be judged."""
 
 
 class Audited(NamedTuple):
-    """A run of a cluster, and what was found in it."""
+    """Runs, and what was found in them."""
 
     coded: Coded
-    past: kernel.Past
-    found: Verdicts
-    losses: Losses
-    circles: int
-    """How often members waited for each other in a circle: no execution leaves such a trace."""
+    found: kernel.Outcome
+    lacks: kernel.Lacks
+
+    @property
+    def circles(self) -> int:
+        """How often members waited for each other in a circle: no execution leaves such a trace."""
+        return int(self.found.circles.sum())
 
 
-def audited(coded: Coded, room: int = kernel.DENSE) -> Audited:
-    """Judge a whole run. `room`: see `kernel.rebuild`."""
-    a = _followed(coded, room)
-    live_origin, agreement = coded.alive[coded.member_of], promise_agreement(coded.order)
-    return a._replace(losses=losses(a.past, a.found.ends, coded.alive, coded.superseded, live_origin, agreement))
+def audited(coded: Coded, room: int = kernel.ROOM) -> Audited:
+    """Judge whole runs. `room`: see `kernel.ROOM`."""
+    found, lacks = kernel.judged(
+        coded.steps, coded.joins, coded.known, coded.parts, coded.member_of, to_follow(coded), coded.there(),
+        coded.alive, coded.superseded, agreement(coded.order), kernel.cell(coded.known.base), room,
+    )  # fmt: skip
+    return Audited(coded, found, lacks)
 
 
-def promise_agreement(orders: list[str]) -> Bytes:
+def agreement(orders: list[str]) -> Bytes:
     """1 for each of these members whose order promises agreement."""
     return np.array([promise(order).agreement for order in orders], np.uint8)
 
 
-def _followed(coded: Coded, room: int) -> Audited:
-    """Rebuild the past and judge all members, but for what they lack at the end."""
-    tokens = len(coded.tokens)
-    past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, _to_follow(coded), room)
-    found = judge(coded.steps, coded.joins, past, early, there(coded), states(tokens))
-    return Audited(coded, past, found, _no_losses(coded), circles)
-
-
-def apart(coded: Coded, past: kernel.Past, early: Bytes, taken: States) -> Audited:
-    """Judge some members, given the past of all events and the states taken under tokens. What they lack at the end is
-    not computed. `early`: see `kernel.rebuild`."""
-    return Audited(coded, past, judge(coded.steps, coded.joins, past, early, there(coded), taken), _no_losses(coded), 0)
-
-
-def there(coded: Coded) -> Bytes:
-    """1 for each member with rows of its own."""
-    return (np.diff(coded.steps.begin) > 0).astype(np.uint8)
-
-
-def _to_follow(coded: Coded) -> Bytes:
+def to_follow(coded: Coded) -> Bytes:
     """The members whose steps others depend on: they publish, or give a state that is used."""
     out = np.zeros(len(coded.members), np.uint8)
     out[coded.member_of] = 1
-    given = np.flatnonzero((coded.steps.kind == kernel.SNAPSHOT) & (coded.steps.what >= 0))
-    out[members_of(coded, given)] = 1
+    out[coded.members_of(np.flatnonzero((coded.steps.kind == kernel.SNAPSHOT) & (coded.steps.what >= 0)))] = 1
     return out
-
-
-def _no_losses(coded: Coded) -> Losses:
-    zeros, none = np.zeros(len(coded.members), np.int64), np.empty(0, np.int32)
-    return Losses(zeros, zeros, zeros, zeros, none, none, none)
 
 
 def warm() -> None:
     """Compile the kernel, or load it from numba's cache on disk. The first time takes many seconds; workers on this
     machine then find it in the cache."""
-    rows = [("join", None), ("publish", "0:1.0.1:1@a#1"), ("deliver", "0:1.0.1:1@a#1")]
     texts: dict[str, Any] = dict.fromkeys(("reason", "peer", "order", "token"), pa.nulls(3, pa.string()))
+    event = "0:1.0.1:1@a#1"
     table = pa.table(
         {
             "member": ["a#1"] * 3,
             "lseq": [0, 1, 2],
             "t_ns": [0, 1, 2],
-            "kind": [kind for kind, _ in rows],
-            "event": [event for _, event in rows],
+            "kind": ["join", "publish", "deliver"],
+            "event": [None, event, event],
             "ticket": pa.nulls(3, pa.int32()),
             **texts,
         }
@@ -96,43 +80,21 @@ def warm() -> None:
     audited(code(table))
 
 
-def members_of(coded: Coded, rows: Longs) -> Ints:
-    """The members of these rows."""
-    return (np.searchsorted(coded.steps.begin, rows, side="right") - 1).astype(np.int32)
-
-
 def broken(a: Audited, rows: Longs, member: Ints) -> NDArray[np.bool_]:
     """Which of these deliveries break what their member's order promises. A delivery of what nobody published breaks
     nothing where the publish may be missing in the trace (`doubts`)."""
     coded, verdict = a.coded, a.found.verdict[rows]
-    forbids = np.zeros((len(coded.members), len(Verdict)), bool)
-    for m, order in enumerate(coded.order):
-        forbids[m, list(promise(order).forbids)] = True
-    out: NDArray[np.bool_] = forbids[member, verdict]
-    unknown = np.flatnonzero(verdict == UNKNOWN)
+    orders = sorted(set(coded.order))
+    forbids = np.zeros((len(orders), len(Verdict)), bool)
+    for k, order in enumerate(orders):
+        forbids[k, list(promise(order).forbids)] = True
+    place = {order: k for k, order in enumerate(orders)}
+    out: NDArray[np.bool_] = forbids[[place[coded.order[m]] for m in member.tolist()], verdict]
+    unknown = np.flatnonzero(verdict == kernel.UNKNOWN)
     if len(unknown):
-        trace = Publishers(coded)
+        trace = _Publishers(coded)
         out[unknown] &= [trace.doubt(int(event)) is None for event in coded.event[rows[unknown]]]
     return out
-
-
-def doubts(a: Audited) -> list[Doubt]:
-    """What cannot be judged because the traces of some members are not all here."""
-    coded, trace = a.coded, Publishers(a.coded)
-    rows = np.flatnonzero(a.found.verdict == UNKNOWN)
-    count: Counter[tuple[str, str]] = Counter()
-    for event, n in zip(*np.unique(coded.event[rows], return_counts=True), strict=True):
-        doubt = trace.doubt(int(event))
-        if doubt is not None:
-            count[doubt] += int(n)
-    for m in np.flatnonzero(coded.missing).tolist():
-        count[str(coded.members[m]), MISSING_STEPS] += int(coded.missing[m])
-    for finding in _of_owners(a):
-        if finding.doubt is not None:
-            count[finding.doubt, trace.why(finding.doubt)] += 1
-    if not coded.apart:
-        count.update(loss_doubts(everybody(a)))
-    return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]
 
 
 def id_on(coded: Coded, row: int) -> str | None:
@@ -141,65 +103,153 @@ def id_on(coded: Coded, row: int) -> str | None:
     return None if code < 0 else str(coded.events[code])
 
 
+# -- what cannot be judged
+
+
+def doubts(a: Audited) -> Doubts:
+    """What cannot be judged because the traces of some members are not all here."""
+    coded, trace = a.coded, _Publishers(a.coded)
+    count: Doubts = Counter()
+    rows = np.flatnonzero(a.found.verdict == kernel.UNKNOWN)
+    for event, n in zip(*np.unique(coded.event[rows], return_counts=True), strict=True):
+        doubt = trace.doubt(int(event))
+        if doubt is not None:
+            count[doubt] += int(n)
+    for m in np.flatnonzero(coded.missing).tolist():
+        count[int(coded.run_of[m]), str(coded.members[m]), MISSING_STEPS] += int(coded.missing[m])
+    if not coded.apart:
+        for run, finding in _of_owners(a):
+            if finding.doubt is not None:
+                count[run, finding.doubt, trace.why(run, finding.doubt)] += 1
+        count.update(loss_doubts(everybody(a)))
+    return count
+
+
+def in_words(count: Doubts, run: int) -> list[Doubt]:
+    """The doubts about one run."""
+    return [Doubt(member, why, n) for (k, member, why), n in sorted(count.items()) if k == run]
+
+
+def why(here: bool, torn: bool, ended: bool) -> str:
+    """What is the matter with the trace of a member that leaves a doubt: it is not there, torn, or may go on."""
+    return NO_TRACE if not here else MISSING_STEPS if torn else UNKNOWN_START if ended else OPEN_END
+
+
+class _Publishers:
+    """Whether the publish of an event may be missing in the trace: the rule of `judge.follow`, over arrays."""
+
+    def __init__(self, coded: Coded) -> None:
+        self._coded = coded
+        self._origin = {m: o for o, m in enumerate(coded.member_of.tolist())}
+        self._here: dict[tuple[int, str], int] = {}
+        self._doubts: dict[int, tuple[int, str, str] | None] = {}
+
+    def doubt(self, code: int) -> tuple[int, str, str] | None:
+        """The run and the member in whose trace the publish of this id may be missing, and why; None: nobody has
+        published it."""
+        if code not in self._doubts:
+            self._doubts[code] = self._judged(code) if code >= 0 else None
+        return self._doubts[code]
+
+    def _judged(self, code: int) -> tuple[int, str, str] | None:
+        coded, event = self._coded, str(self._coded.events[code])
+        owner = owner_of(event) or findings.NOBODY
+        run = int(np.searchsorted(coded.first_id, code, side="right")) - 1
+        m = self._member(run, owner)
+        if m < 0 or not coded.torn[m]:
+            over = m >= 0 and (coded.closed[m] or self._went_beyond(event, m))
+            if coded.complete or over:
+                return None
+        return run, owner, self.why(run, owner)
+
+    def _member(self, run: int, name: str) -> int:
+        if (run, name) not in self._here:
+            self._here[run, name] = self._coded.member(run, name)
+        return self._here[run, name]
+
+    def why(self, run: int, member: str) -> str:
+        """What is the matter with the trace of a member that leaves a doubt."""
+        m, coded = self._member(run, member), self._coded
+        return why(m >= 0, m >= 0 and bool(coded.torn[m]), coded.complete or (m >= 0 and bool(coded.closed[m])))
+
+    def _went_beyond(self, event: str, owner: int) -> bool:
+        """The owner has published later numbers: this one is not in a part of its trace that was cut off."""
+        coded, o = self._coded, self._origin.get(owner)
+        if o is None:
+            return False
+        first, end = int(coded.known.base[o]), int(coded.known.base[o + 1])
+        named = parse_id(event)
+        if named is None:
+            number = event.rpartition("/")[2]
+            return number.isdecimal() and int(number) <= end - first
+        for e in range(end - 1, first - 1, -1):
+            other = parse_id(str(coded.events[int(coded.ids[e])]))
+            if other is not None and other[:2] == named[:2]:
+                return other.seq > named.seq
+        return False
+
+
 # -- findings
 
 
-def found(a: Audited) -> list[Finding]:
+def found(a: Audited) -> list[Found]:
     """Every broken promise; of some members of a run those that are theirs alone."""
-    owners = (finding for finding in _of_owners(a) if finding.doubt is None)
-    lost = () if a.coded.apart else of_losses(everybody(a))
-    return [*_of_deliveries(a), *_of_drops(a), *lost, *_of_ids(a), *owners]
+    mine = [*_of_deliveries(a), *_of_drops(a)]
+    if a.coded.apart:
+        return mine
+    owners = (one for one in _of_owners(a) if one[1].doubt is None)
+    return [*mine, *of_losses(everybody(a)), *_of_ids(a), *owners]
 
 
-def _of_deliveries(a: Audited) -> Iterator[Finding]:
+def _at(coded: Coded, rows: Longs) -> Iterator[tuple[int, int, int, str]]:
+    """These steps: row, run, member and its name."""
+    of = coded.members_of(rows)
+    for row, m in zip(rows.tolist(), of.tolist(), strict=True):
+        yield row, int(coded.run_of[m]), m, str(coded.members[m])
+
+
+def _of_deliveries(a: Audited) -> Iterator[Found]:
     coded = a.coded
-    rows = np.flatnonzero(a.found.verdict > IN_ORDER)
-    of = members_of(coded, rows)
-    wrong = broken(a, rows, of)
-    for row, m in zip(rows[wrong].tolist(), of[wrong].tolist(), strict=True):
-        member, step = str(coded.members[m]), int(coded.lseq[row])
-        verdict, cause = Verdict(int(a.found.verdict[row])), int(a.found.cause[row])
+    rows = np.flatnonzero(a.found.verdict > kernel.IN_ORDER)
+    for row, run, m, member in _at(coded, rows[broken(a, rows, coded.members_of(rows))]):
+        step, verdict, cause = int(coded.lseq[row]), Verdict(int(a.found.verdict[row])), int(a.found.cause[row])
         if verdict == Verdict.UNKNOWN:
-            yield findings.unknown(member, step, id_on(coded, row))
+            yield run, findings.unknown(member, step, id_on(coded, row))
             continue
         event = _event(a, int(coded.steps.what[row]))
         if verdict == Verdict.DUPLICATE:
-            yield findings.duplicate(member, step, event)
+            yield run, findings.duplicate(member, step, event)
         elif verdict == Verdict.OVER_GAP:
-            yield findings.skipped(member, step, event, _event(a, cause))
+            yield run, findings.skipped(member, step, event, _event(a, cause))
         else:
             rule = promise(coded.order[m]).forbids[verdict]
-            yield findings.inverted(rule, member, step, event, _event(a, cause))
+            yield run, findings.inverted(rule, member, step, event, _event(a, cause))
 
 
-def _event(a: Audited, e: int) -> Event:
+def _event(a: Audited, e: int) -> EventName:
     """Event number e."""
-    o = int(a.past.origin[e])
+    o = int(a.coded.known.origin[e])
     name = str(a.coded.members[int(a.coded.member_of[o])])
-    return Event(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.past.base[o]) + 1)
+    return EventName(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.coded.known.base[o]) + 1)
 
 
-def _of_drops(a: Audited) -> Iterator[Finding]:
-    coded = a.coded
-    for row, m in zip(coded.dropped.tolist(), members_of(coded, coded.dropped).tolist(), strict=True):
-        yield findings.after_drop(str(coded.members[m]), int(coded.lseq[row]), str(id_on(coded, row)))
+def _of_drops(a: Audited) -> Iterator[Found]:
+    for row, run, _, member in _at(a.coded, a.coded.dropped):
+        yield run, findings.after_drop(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
 
 
-def _of_ids(a: Audited) -> Iterator[Finding]:
-    coded = a.coded
-    for row, m in zip(coded.reused.tolist(), members_of(coded, coded.reused).tolist(), strict=True):
-        event = str(id_on(coded, row))
-        used = f"the id {event.partition('@')[0]}"
-        yield findings.reused(str(coded.members[m]), int(coded.lseq[row]), event, used)
+def _of_ids(a: Audited) -> Iterator[Found]:
+    for row, run, _, member in _at(a.coded, a.coded.reused):
+        yield run, findings.reused(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
 
 
-def _of_owners(a: Audited) -> list[Finding]:
-    return [] if a.coded.apart else two_owners(a.coded, a.found.ends)
+# -- what members lack
 
 
 class Everybody(NamedTuple):
-    """All members of a run at its end."""
+    """All members of runs at their ends."""
 
+    run_of: Ints
     members: pa.Array[Any]
     order: list[str]
     alive: Bytes
@@ -207,99 +257,213 @@ class Everybody(NamedTuple):
     """Steps of each member that are not here."""
     member_of: Ints
     ids: pa.Array[Any]
-    past: kernel.Past
-    ends: States
-    losses: Losses
+    events: kernel.EventTable
+    found: kernel.Outcome
+    lacks: kernel.Lacks
     complete: bool
 
 
 def everybody(a: Audited) -> Everybody:
-    """The members of a run that was judged as a whole."""
+    """The members of runs that were judged as a whole."""
     c, ids = a.coded, a.coded.events.take(a.coded.ids)
     return Everybody(
-        c.members, c.order, c.alive, c.missing, c.member_of, ids, a.past, a.found.ends, a.losses, c.complete
+        c.run_of, c.members, c.order, c.alive, c.missing, c.member_of, ids, c.known, a.found, a.lacks, c.complete
     )
 
 
-def of_losses(a: Everybody) -> Iterator[Finding]:
+def of_losses(a: Everybody) -> Iterator[Found]:
     """What a reliable member lacks, and another has; and members that have nothing of others."""
-    holders: _Holders | None = None
-    for m, first, last in _lacking(a):
-        if a.complete and not a.ends.vague[m]:
-            holders = holders or _Holders(a)
-            o = int(a.past.origin[first])
-            origin = str(a.members[int(a.member_of[o])])
-            event = Event(str(a.ids[first]), origin, first - int(a.past.base[o]) + 1)
-            yield findings.missed(str(a.members[m]), event, last - first, holders.first(first))
+    for m, first, last, holder in zip(*(column.tolist() for column in a.lacks), strict=True):
+        if a.complete and not a.found.vague[m]:
+            o = int(a.events.origin[first])
+            event = EventName(str(a.ids[first]), str(a.members[int(a.member_of[o])]), first - int(a.events.base[o]) + 1)
+            whose = None if holder == kernel.NEVER else str(a.members[holder])
+            yield int(a.run_of[m]), findings.missed(str(a.members[m]), event, last - first, whose)
     for m, events in _silent(a):
-        if a.complete and not a.ends.vague[m]:
-            yield findings.silent(str(a.members[m]), events)
+        if a.complete and not a.found.vague[m]:
+            yield int(a.run_of[m]), findings.silent(str(a.members[m]), events)
 
 
-def loss_doubts(a: Everybody) -> Counter[tuple[str, str]]:
-    """Member and reason -> events that a reliable member may have delivered in a part of its trace that is not here;
-    and 1 for a member that has nothing of others."""
-    count: Counter[tuple[str, str]] = Counter()
-    for m, n in [*((m, last - first + 1) for m, first, last in _lacking(a)), *((m, 1) for m, _ in _silent(a))]:
-        if not a.complete or a.ends.vague[m]:
-            count[str(a.members[m]), why_unsure(a, m)] += n
+def loss_doubts(a: Everybody) -> Doubts:
+    """Events that a reliable member may have delivered in a part of its trace that is not here; and 1 for a member that
+    has nothing of others."""
+    count: Doubts = Counter()
+    lacking = zip(a.lacks.member.tolist(), (a.lacks.last - a.lacks.first + 1).tolist(), strict=True)
+    for m, n in [*lacking, *((m, 1) for m, _ in _silent(a))]:
+        if not a.complete or a.found.vague[m]:
+            count[int(a.run_of[m]), str(a.members[m]), _why_unsure(a, m)] += n
     return count
 
 
-def why_unsure(a: Everybody, m: int) -> str:
+def _why_unsure(a: Everybody, m: int) -> str:
     """What is the matter with the trace of a member of which not all is known."""
     return MISSING_STEPS if a.missing[m] else UNKNOWN_START if a.complete else OPEN_END
 
 
 def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
     """Live members without agreement that have nothing of others, and how many events the others have."""
-    live = np.flatnonzero(a.alive)
-    if not len(live) or not len(a.member_of):
+    deaf = np.flatnonzero((a.alive == 1) & (a.found.heard == 0))
+    if not len(deaf) or not len(a.member_of):
         return
-    most = np.zeros(len(a.member_of), np.int64)
-    for m in live.tolist():
-        origin, upto = _entries(a.ends, m)
-        most[origin] = np.maximum(most[origin], upto)
-    for m in live[a.ends.entries[live] <= 1].tolist():  # it has at most its own
-        origin, _ = _entries(a.ends, m)
-        events = int(most[a.member_of != m].sum())
-        if events >= SILENT and not promise(a.order[m]).agreement and (a.member_of[origin] == m).all():
+    total = np.bincount(a.run_of[a.member_of], a.found.most, minlength=int(a.run_of.max()) + 1)
+    own = np.zeros(len(a.alive), np.int64)
+    own[a.member_of] = a.found.most
+    for m in deaf.tolist():
+        events = int(total[a.run_of[m]]) - int(own[m])
+        if events >= SILENT and not promise(a.order[m]).agreement:
             yield m, events
 
 
-def _entries(s: States, m: int) -> tuple[Ints, Ints]:
-    """What member m has: of which origins, and up to which seq."""
-    mine = slice(int(s.first[m]), int(s.first[m] + s.entries[m]))
-    return s.origin[mine], s.upto[mine]
+# -- two owners of one ticket at one time (`judge.tickets`)
 
 
-def _lacking(a: Everybody) -> Iterator[tuple[int, int, int]]:
-    """Members whose order promises agreement, and the events (first, last) that they lack."""
-    return zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
+def _of_owners(a: Audited) -> list[Found]:
+    """All pairs of tenures that overlap in a run, by ticket and by the time they began."""
+    coded = a.coded
+    every = overlaps(tenures(coded))
+    vague = {(int(coded.run_of[m]), str(coded.members[m])) for m in np.flatnonzero(a.found.vague).tolist()}
+    return [*overlapped(every, set(known_end(coded, every)), vague)]
 
 
-class _Holders:
-    """Which live members have an event."""
-
-    def __init__(self, a: Everybody) -> None:
-        self._a, s = a, a.ends
-        live = np.flatnonzero(a.alive)
-        of = np.repeat(live, s.entries[live])
-        entry = np.concatenate([np.empty(0, np.int64), *(np.arange(f, f + n) for f, n in _spans(s, live))])
-        by = np.argsort(s.origin[entry], kind="stable")
-        self._member, self._upto = of[by], s.upto[entry[by]]
-        self._begin = np.searchsorted(s.origin[entry[by]], np.arange(len(a.member_of) + 1))
-
-    def first(self, e: int) -> str | None:
-        """One of them; None: nobody has it."""
-        a, o = self._a, int(self._a.past.origin[e])
-        mine = slice(int(self._begin[o]), int(self._begin[o + 1]))
-        for m in self._member[mine][self._upto[mine] > e - a.past.base[o]].tolist():
-            at = int(a.ends.at[m])
-            if e not in a.ends.event[at : at + int(a.ends.size[m])]:
-                return str(a.members[m])
-        return None
+def overlaps(all_: Iterable[tuple[int, Holding]]) -> list[tuple[int, Pair]]:
+    """The tenures of each run that overlap by the clocks of their owners."""
+    by_ticket: dict[tuple[int, int], list[Holding]] = {}
+    for run, tenure in all_:
+        by_ticket.setdefault((run, tenure.ticket), []).append(tenure)
+    return [
+        (key[0], pair)
+        for key in sorted(by_ticket)
+        for pair in tickets.overlapping(by_ticket[key], lambda one, other: False)
+    ]
 
 
-def _spans(s: States, members: Longs) -> Iterator[tuple[int, int]]:
-    return zip(s.first[members].tolist(), s.entries[members].tolist(), strict=True)
+def known_end(coded: Coded, pairs: list[tuple[int, Pair]]) -> list[int]:
+    """Which of these pairs do not overlap: the later owner, whose steps are here, began with the last event of the
+    earlier one delivered. (An incarnation has one owner, whatever that one knew.)"""
+    found = []
+    for k, (run, (earlier, later)) in enumerate(pairs):
+        m = coded.member(run, later.member)
+        if m < 0 or earlier.last is None or earlier.incarnation == later.incarnation:
+            continue
+        mine = slice(int(coded.steps.begin[m]), int(coded.steps.begin[m + 1]))
+        first, end = coded.first_id[run : run + 2].tolist()
+        event = pc.index(coded.events.slice(first, end - first), earlier.last).as_py()
+        got = (coded.steps.kind[mine] == kernel.DELIVER) & (coded.event[mine] == first + event) & (event >= 0)
+        if (got & (coded.lseq[mine] < later.step)).any():
+            found.append(k)
+    return found
+
+
+def overlapped(pairs: list[tuple[int, Pair]], known: set[int], vague: set[tuple[int, str]]) -> Iterator[Found]:
+    """What these pairs tell. `known`: see `known_end`; `vague`: members whose traces are not all here."""
+    for k, (run, (earlier, later)) in enumerate(pairs):
+        if k not in known:
+            doubt = tickets.doubtful(earlier, later, lambda member, run=run: (run, member) in vague)  # type: ignore[misc]
+            yield run, tickets.two_owners(earlier, later, doubt)
+
+
+def tenures(coded: Coded) -> list[tuple[int, Holding]]:
+    """The tenures of these members."""
+    found: dict[tuple[int, str, int], Holding] = {}  # ticket, incarnation, member
+    for m, step, t, ticket, reason in zip(*coded.tickets, strict=True):
+        change, _, rest = (reason or "").partition(" ")
+        if ticket is None or change not in ("owner", "released"):
+            continue
+        key = (ticket, rest.partition(" ")[0], m)
+        if change == "owner" and key not in found:
+            found[key] = Holding(*key[:2], str(coded.members[m]), t, t, step)
+        elif change == "released" and key in found:
+            found[key].end = max(t, found[key].end)
+    for key, (first, last) in _published_under(coded).items():
+        start, end = (int(coded.t[coded.row[step]]) for step in (first, last))
+        # Without a word of owning the ticket, the tenure begins with its first publish.
+        new = Holding(*key[:2], str(coded.members[key[2]]), start, end, int(coded.lseq[first]), owned=False)
+        tenure = found.setdefault(key, new)
+        tenure.end = max(tenure.end, end)
+        tenure.first, tenure.last = id_on(coded, first), id_on(coded, last)
+    return [(int(coded.run_of[m]), tenure) for (_, _, m), tenure in found.items()]
+
+
+def _published_under(coded: Coded) -> dict[tuple[int, str, int], tuple[int, int]]:
+    """(ticket, incarnation, member) -> the first and the last row that publish under it. Ids of another form are
+    passed over."""
+    rows = np.flatnonzero((coded.steps.kind == kernel.PUBLISH) & (coded.event >= 0))
+    if not len(rows):
+        return {}
+    parts = pc.extract_regex(coded.events.take(coded.event[rows]), tickets.ID)
+    prefix = pc.binary_join_element_wise(
+        pc.struct_field(parts, "ticket"), pc.struct_field(parts, "incarnation"), ":"
+    ).dictionary_encode()
+    tenure = prefix.indices.fill_null(-1).to_numpy().astype(np.int64)
+    key = np.where(tenure >= 0, tenure * len(coded.members) + coded.members_of(rows), -1)
+    keys, first = np.unique(key, return_index=True)
+    last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
+    names = prefix.dictionary.to_pylist()
+    out: dict[tuple[int, str, int], tuple[int, int]] = {}
+    for k, a, b in zip(keys.tolist(), rows[first].tolist(), rows[last].tolist(), strict=True):
+        if k >= 0:
+            ticket, _, incarnation = names[k // len(coded.members)].partition(":")
+            out[int(ticket), incarnation, k % len(coded.members)] = (a, b)
+    return out
+
+
+# -- error rates (`judge.rates`)
+
+
+class Sample(NamedTuple):
+    """Deliveries at members that promise a rate."""
+
+    members: int
+    deliveries: int
+    """Of events of others, the first time."""
+    event: Ints
+    """The events that are inverted somewhere, once each, ..."""
+    inverted: Longs
+    """... and at how many members."""
+
+
+def samples(a: Audited) -> dict[int, Sample]:
+    """Run -> its deliveries at members that promise a rate, where there are such."""
+    coded, found = a.coded, a.found.verdict
+    held = np.array([promise(order).rate for order in coded.order], bool) & (coded.there() == 1)
+    if not held.any():
+        return {}
+    rows = np.flatnonzero((found >= 0) & (found != kernel.DUPLICATE) & (found != kernel.UNKNOWN))
+    of = coded.members_of(rows)
+    mine = held[of] & (coded.member_of[coded.known.origin[coded.steps.what[rows]]] != of)
+    rows, run = rows[mine], coded.run_of[of[mine]]
+    wrong = np.isin(found[rows], (kernel.INVERTED, kernel.FIFO_INVERTED))
+    out: dict[int, Sample] = {}
+    for k in np.unique(coded.run_of[held]).tolist():
+        event, inverted = np.unique(coded.steps.what[rows[wrong & (run == k)]], return_counts=True)
+        out[k] = Sample(int((held & (coded.run_of == k)).sum()), int((run == k).sum()), event, inverted)
+    return out
+
+
+def rated(all_: Iterable[Sample], run: int, a: Everybody, count: Doubts, allowed: float) -> Rate:
+    """The rate of all these together. Where anything about the run is in doubt, the rate is: adds that to `count`."""
+    parts = list(all_)
+    unsure = [
+        m
+        for m in np.flatnonzero(a.run_of == run).tolist()
+        if a.missing[m] or a.found.vague[m] or (a.alive[m] and not a.complete and promise(a.order[m]).rate)
+    ]
+    doubted = {key for key in count if key[0] == run} | {(run, str(a.members[m]), _why_unsure(a, m)) for m in unsure}
+    count.update(dict.fromkeys(doubted, 1))
+    _, which = np.unique(np.concatenate([s.event for s in parts]), return_inverse=True)
+    inverted = np.bincount(which, np.concatenate([s.inverted for s in parts])).astype(np.int64)
+    deliveries, members = sum(s.deliveries for s in parts), sum(s.members for s in parts)
+    squares = int((inverted * inverted).sum())
+    return rate(members, deliveries, int(inverted.sum()), squares, allowed, bool(doubted))
+
+
+def rates(a: Audited, count: Doubts, allowed: float | None) -> list[tuple[int, Rate]]:
+    """The rate of each run with members that promise one, if it is said what is allowed."""
+    every = everybody(a)
+    mine = {} if allowed is None else samples(a)
+    return [(run, rated([one], run, every, count, allowed or 0.0)) for run, one in mine.items()]
+
+
+def too_many(rates: Iterable[tuple[int, Rate]]) -> list[Found]:
+    """Those of them that are above what is allowed."""
+    return [(run, findings.too_many(str(rate))) for run, rate in rates if rate.outcome == ABOVE]

@@ -1,7 +1,7 @@
-"""From the rows of one run of one cluster to the integers of the kernel.
+"""From the rows of runs of clusters to the integers of the kernel: many runs at once, or some members of a large one.
 
 Text is the cost of an audit, so it is looked at once per distinct value: columns come as dictionaries (Parquet stores
-them so), and from here on a member or an event is a number.
+them so), and from here on a member or an event is a number, by run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
@@ -33,10 +34,15 @@ KINDS: Final = {
     "ticket": kernel.TICKET,
     "drop": kernel.DROP,
 }
+ACTS: Final = (kernel.PUBLISH, kernel.DELIVER, kernel.JOIN, kernel.SNAPSHOT)
+"""Steps of a member that is there."""
 _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpoint": kernel.CHECKPOINT}
 
+Run = tuple[str, str]
+"""A run and its cluster."""
 
-class Tickets(NamedTuple):
+
+class TicketRows(NamedTuple):
     """The `ticket` rows, by member and step."""
 
     member: list[int]
@@ -46,46 +52,50 @@ class Tickets(NamedTuple):
     reason: list[str | None]
 
 
-class Needed(NamedTuple):
-    """The states that members of a run begin with, wherever their rows are."""
-
-    tokens: list[str]
-    """Token's number -> its name. Lives that others go on from have a token, too (`end_of`)."""
-    ended: list[str]
-    """These lives."""
-
-
-class Known(NamedTuple):
-    """What is known of a run of which only some members are here."""
+class KnownRun(NamedTuple):
+    """What is known of a run of which only some members are here (`pieces`)."""
 
     ids: pa.Array[Any]
     """Event's number -> its id."""
     base: Longs
     members: list[str]
-    """All of them."""
+    """All of them, by name."""
     origins: list[str]
-    """Those of them that publish."""
+    """Those of them that publish, by name."""
     tokens: list[str]
+    """Of the states that members begin with."""
     torn: list[str]
     """Members with missing steps."""
     closed: list[str]
     """Members that left or crashed: their traces have an end."""
+    superseded: list[str]
+    """Members that another one continues."""
 
 
-class Said(NamedTuple):
+class JoinSaid(NamedTuple):
     """What a `join` row says of the state that the member begins with."""
 
     reason: str | None
     peer: str | None
     token: str | None
 
+    def goes_on(self, member: str) -> bool:
+        """The member is another one that was restarted."""
+        return self.reason == "checkpoint" and self.peer not in (None, member)
+
 
 class Coded(NamedTuple):
-    """One run of one cluster, for the kernel."""
+    """Runs of clusters, for the kernel. Members are ordered by run and name, events by run, origin and seq."""
 
+    runs: list[Run]
+    parts: kernel.Runs
+    run_of: Ints
+    """Member -> run."""
     members: pa.Array[Any]
     events: pa.Array[Any]
-    """Event ids. The kernel has numbers of its own for those that somebody published."""
+    """Event ids, by run. The kernel has numbers of its own for those that somebody published."""
+    first_id: Longs
+    """Run -> its first id; one more entry for all."""
     steps: kernel.Steps
     row: Longs
     """Which row of the input each step is; those after the last one were added (`END`)."""
@@ -94,26 +104,22 @@ class Coded(NamedTuple):
     """By row of the input."""
     event: Ints
     """The id on each step; -1: none."""
-    base: Longs
+    known: kernel.EventTable
     ids: Ints
     """Event's number -> its id."""
     member_of: Ints
     """Origin -> member."""
     joins: kernel.Joins
-    said: list[Said]
-    """The same in words."""
     tokens: list[str]
     order: list[str]
     """Of each member."""
     alive: Bytes
     superseded: Bytes
-    elsewhere: list[str]
-    """Superseded members that are not among these."""
     missing: Longs
     """Steps of each member that are not there."""
-    torn: list[str]
+    torn: Bytes
     """Members with missing steps, here or elsewhere."""
-    closed: list[str]
+    closed: Bytes
     """Members that left or crashed, here or elsewhere."""
     complete: bool
     """The rows of all members are here, to the end, but for missing steps."""
@@ -121,14 +127,31 @@ class Coded(NamedTuple):
     """Steps that publish an id (whoever its owner is) once more."""
     dropped: Longs
     """Steps that deliver what the member has dropped."""
-    tickets: Tickets
+    tickets: TicketRows
     apart: bool
-    """The rest of the run is elsewhere (`Known`). What concerns several members (what they lack, ids that are used
+    """The rest of the run is elsewhere (`KnownRun`). What concerns several members (what they lack, ids that are used
     twice, owners of one ticket) is not looked for here."""
     repeated: int
     """Rows that were there twice, and alike."""
     conflicts: Longs
     """Rows of the input that claim the same step of the same member, differently: none of them is taken."""
+
+    def member(self, run: int, name: str) -> int:
+        """The member of this name; -1: there is none."""
+        first, end = int(self.parts.member[run]), int(self.parts.member[run + 1])
+        at: int = pc.index(self.members.slice(first, end - first), pa.scalar(name)).as_py()
+        return at + first if at >= 0 else -1
+
+    def members_of(self, steps: Longs) -> Ints:
+        """The members of these steps."""
+        return (np.searchsorted(self.steps.begin, steps, side="right") - 1).astype(np.int32)
+
+    def there(self) -> Bytes:
+        """1 for each member with rows of its own."""
+        return (np.diff(self.steps.begin) > 0).astype(np.uint8)
+
+
+# -- columns
 
 
 def codes(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> tuple[Ints, pa.Array[Any]]:
@@ -170,16 +193,24 @@ def picked(table: pa.Table, rows: Longs) -> list[dict[str, Any]]:
     return [found[k] for k in back.tolist()]
 
 
-@compiled
-def _translated(name: Ints, rank: Ints, code: Ints, kind_of: Small, event: Ints) -> tuple[Ints, Small, Ints]:
-    """Member and kind of each row by our numbers, and the id of what it publishes or delivers."""
-    n = len(name)
-    member, kind, what = np.empty(n, np.int32), np.empty(n, np.int8), np.empty(n, np.int32)
-    for r in range(n):
-        member[r], kind[r] = rank[name[r]], kind_of[code[r]]
-        named = kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER or kind[r] == kernel.DROP
-        what[r] = event[r] if named else -1
-    return member, kind, what
+def _numbers(column: pa.ChunkedArray[Any]) -> Longs:
+    out: Longs = column.to_numpy().astype(np.int64, copy=False)
+    return out
+
+
+def _pairs(run: Ints, code: Ints, runs: int, n: int) -> tuple[Ints, Longs]:
+    """(run, code) of each row as a number, by run and code; and the pairs, as `run * n + code`. -1 stays -1."""
+    key = code if runs == 1 else np.where(code >= 0, run.astype(np.int64) * n + code, -1)
+    if runs * n > 4 * len(key) + 1024:
+        pairs, number = np.unique(key, return_inverse=True)
+        gaps = int(len(pairs) > 0 and pairs[0] < 0)
+        return (number - gaps).astype(np.int32), pairs[gaps:]
+    used = np.zeros(runs * n + 1, bool)  # the last is for -1
+    used[key] = True
+    used[-1] = False
+    place = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    place[-1] = -1
+    return place[key], np.flatnonzero(used)
 
 
 class _Sorted(NamedTuple):
@@ -229,251 +260,6 @@ def _by_step(rows: _Rows) -> tuple[_Sorted, int, Longs]:
     return _Sorted(begin, order, rows.lseq[order], rows.kind[order], rows.what[order]), repeated, conflicts
 
 
-@compiled
-def _numbered(kind: Small, what: Ints, number_of: Ints, row_of: Longs) -> tuple[Ints, Ints]:
-    """`what` with the numbers of events, and the ids alone. A publish has its number if it is the first of its id."""
-    numbers, event = np.empty(len(kind), np.int32), np.full(len(kind), -1, np.int32)
-    for r in range(len(kind)):
-        numbers[r] = what[r]
-        if kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER:
-            event[r] = what[r]
-            if kind[r] == kernel.PUBLISH or what[r] < 0:
-                numbers[r] = -1
-            else:
-                numbers[r] = number_of[what[r]]
-        elif kind[r] == kernel.DROP:
-            event[r], numbers[r] = what[r], -1
-    for k in range(len(row_of)):
-        numbers[row_of[k]] = k
-    return numbers, event
-
-
-@compiled
-def missing_steps(begin: Longs, lseq: Longs, end: int) -> tuple[Bytes, Longs]:
-    """Where steps are missing right before a row, and how many of each member."""
-    torn, missing = np.zeros(len(lseq), np.uint8), np.zeros(len(begin) - 1, np.int64)
-    for m in range(len(begin) - 1):
-        before = -1
-        for r in range(begin[m], begin[m + 1]):
-            if lseq[r] != before + 1 and lseq[r] != end:
-                torn[r] = 1
-                missing[m] += lseq[r] - before - 1
-            before = lseq[r]
-    return torn, missing
-
-
-class _Rows(NamedTuple):
-    """The input, columns as numbers."""
-
-    table: pa.Table
-    members: pa.Array[Any]
-    events: pa.Array[Any]
-    member: Ints
-    lseq: Longs
-    t: Longs
-    kind: Small
-    what: Ints
-    """The id of the event, the number of the join, or the token."""
-    joins: kernel.Joins
-    said: list[Said]
-    tokens: list[str]
-    orders: dict[int, str]
-    superseded: Bytes
-    elsewhere: list[str]
-    closed: list[str]
-
-
-def code(table: pa.Table, needed: Needed | None = None, known: Known | None = None, *, complete: bool = False) -> Coded:
-    """The rows (in any order, columns `READ`) as the kernel wants them. Either they are a whole run; or those of some
-    members, with what others need of them; or those of some members, with what is known of all. `complete`: what no row
-    tells of did not happen."""
-    rows = _rows(table, needed, known, complete)
-    (begin, row, lseq, kind, event), repeated, conflicts = _by_step(rows)
-    if known is None:
-        number_of, row_of, member_of, base = kernel.number(begin, kind, event, row, rows.t, len(rows.events))
-    else:
-        number_of, row_of, member_of, base = _known_numbers(rows, known)
-    what, event = _numbered(kind, event, number_of, row_of)
-    torn, missing = missing_steps(begin, lseq, END)
-    events, ids = rows.events, event[row_of]
-    if known is not None:
-        events, event = _known_ids(rows.events, event, number_of, known.ids)
-        ids = np.arange(len(known.ids), dtype=np.int32)
-    return Coded(
-        members=rows.members,
-        events=events,
-        steps=kernel.Steps(begin, kind, what, torn),
-        row=row,
-        lseq=lseq,
-        t=rows.t,
-        event=event,
-        base=base,
-        ids=ids,
-        member_of=member_of,
-        joins=rows.joins,
-        said=rows.said,
-        tokens=rows.tokens,
-        order=_orders(rows.orders, begin, torn),
-        alive=_alive(kind, begin, rows.superseded),
-        superseded=rows.superseded,
-        elsewhere=rows.elsewhere,
-        missing=missing,
-        torn=[str(rows.members[m]) for m in np.flatnonzero(missing).tolist()] + (known.torn if known else []),
-        closed=rows.closed,
-        complete=complete,
-        reused=np.empty(0, np.int64) if known else reused(kind, event, events, row, rows.t),
-        dropped=_after_drops(begin, kind, event, torn, len(events)),
-        tickets=_tickets(rows, row[kind == kernel.TICKET]),
-        apart=known is not None,
-        repeated=repeated,
-        conflicts=conflicts,
-    )
-
-
-def _orders(said: dict[int, str], begin: Longs, torn: Bytes) -> list[str]:
-    """The order of each member. Where the first steps are missing, the first `join` may be among them."""
-    late = [bool(torn[a]) if a < b else False for a, b in zip(begin[:-1].tolist(), begin[1:].tolist(), strict=True)]
-    return [UNTOLD if late[m] else said.get(m, DEFAULT) for m in range(len(late))]
-
-
-def _known_numbers(rows: _Rows, known: Known) -> tuple[Ints, Longs, Ints, Longs]:
-    """As `kernel.number`, of events that others published."""
-    found: Any = pc.index_in(rows.events, value_set=known.ids)
-    number_of: Ints = found.fill_null(-1).to_numpy().astype(np.int32)
-    place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=rows.members)
-    return number_of, np.empty(0, np.int64), place.to_numpy().astype(np.int32), known.base
-
-
-def _known_ids(here: pa.Array[Any], event: Ints, number_of: Ints, known: pa.Array[Any]) -> tuple[pa.Array[Any], Ints]:
-    """The ids that are known and those that are only here; and the ids on steps by them."""
-    place = np.append(number_of, np.int32(-1))  # the last is for -1: no event
-    unknown = np.flatnonzero(number_of < 0)
-    place[unknown] = np.arange(len(known), len(known) + len(unknown))
-    return pa.concat_arrays([known, here.take(unknown)]), place[event]
-
-
-def _rows(table: pa.Table, needed: Needed | None, known: Known | None, complete: bool) -> _Rows:
-    found, names = codes(table["member"])
-    there = np.flatnonzero(np.bincount(found, minlength=len(names)))  # a dictionary may have more than the rows
-    ranked = there[pc.sort_indices(names.take(there)).to_numpy()]
-    rank = np.empty(len(names), np.int32)
-    rank[ranked] = np.arange(len(ranked), dtype=np.int32)
-    kind_code, kinds = codes(table["kind"])
-    kind_of = np.array([KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)
-    event, events = codes(table["event"])
-    member, kind, what = _translated(found, rank, kind_code, kind_of, event)
-    members = names.take(ranked)
-    lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
-    joins = _Joins(table, member, kind, members, needed, known, complete)
-    if known is not None:  # others have no rows here, but names
-        here = set(members.to_pylist())
-        new = pa.array([name for name in known.members if name not in here], pa.string())
-        members = pa.concat_arrays([members, new])
-    what[joins.rows] = np.arange(len(joins.rows), dtype=np.int32)
-    what[joins.snapshots] = joins.taken
-    if len(joins.ended):  # a step for the end of each life that another goes on from
-        n = len(joins.ended)
-        member = np.append(member, joins.ended)
-        lseq, t = np.append(lseq, np.full(n, END)), np.append(t, np.zeros(n, np.int64))
-        kind = np.append(kind, np.full(n, kernel.SNAPSHOT, np.int8))
-        what = np.append(what, joins.end_tokens)
-    superseded = np.append(joins.superseded, np.zeros(len(members) - len(joins.superseded), np.uint8))
-    said = joins.joins, joins.said, joins.tokens, joins.orders, superseded, joins.elsewhere, joins.closed
-    return _Rows(table, members, events, member, lseq, t, kind, what, *said)
-
-
-def _numbers(column: pa.ChunkedArray[Any]) -> Longs:
-    out: Longs = column.to_numpy().astype(np.int64, copy=False)
-    return out
-
-
-class _Joins:
-    """What the `join` and `snapshot` rows say; there are few."""
-
-    def __init__(
-        self,
-        table: pa.Table,
-        member: Ints,
-        kind: Small,
-        members: pa.Array[Any],
-        needed: Needed | None,
-        known: Known | None,
-        complete: bool,
-    ) -> None:
-        self.rows = np.flatnonzero(kind == kernel.JOIN)
-        self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
-        of = [str(members[m]) for m in member[self.rows].tolist()]
-        rows = picked(table.select(["reason", "peer", "order", "token"]), self.rows)
-        self.said = [Said(row["reason"], row["peer"], row["token"]) for row in rows]
-        self.orders = {
-            m: declared(row["order"], name) for m, name, row in zip(member[self.rows].tolist(), of, rows, strict=True)
-        }
-        gone = _gone(member, _numbers(table["lseq"]), kind)
-        self.closed = [*members.take(gone).to_pylist(), *(known.closed if known else ())]
-        over = set(self.closed)
-        place = {name: m for m, name in enumerate(members.to_pylist())}
-        taken = [row["token"] for row in picked(table.select(["token"]), self.snapshots)]
-        if known is not None:  # the states are known, too: nobody has to give one
-            self.tokens, ended, taken = known.tokens, list[str](), [None] * len(taken)
-        elif needed is not None:
-            self.tokens, ended = needed.tokens, [peer for peer in needed.ended if peer in place]
-        else:
-            used = {said.token for said in self.said if said.reason != "genesis"}
-            lives = (continued(said, name, over, complete) for said, name in zip(self.said, of, strict=True))
-            ended = list(dict.fromkeys(peer for peer in lives if peer is not None and peer in place))
-            self.tokens = [*sorted(str(t) for t in used & set(taken) if t is not None), *map(end_of, ended)]
-        number: dict[str | None, int] = {token: k for k, token in enumerate(self.tokens)}
-        self.taken = np.array([number.get(token, -1) for token in taken], np.int32)
-        self.ended = np.array([place[peer] for peer in ended], np.int32)
-        self.end_tokens = np.array([number[end_of(peer)] for peer in ended], np.int32)
-        self.joins = joins_of(self.said, of, number, over, complete)
-        gone_on = {str(s.peer) for s, name in zip(self.said, of, strict=True) if goes_on(s, name)}
-        self.superseded = np.zeros(len(members), np.uint8)
-        self.superseded[[place[peer] for peer in gone_on if peer in place]] = 1
-        self.elsewhere = sorted(gone_on - set(place))
-
-
-def goes_on(said: Said, member: str) -> bool:
-    """The member is another one that was restarted."""
-    return said.reason == "checkpoint" and said.peer not in (None, member)
-
-
-def continued(said: Said, member: str, closed: set[str], complete: bool) -> str | None:
-    """The life that the member goes on from as it ended. Where its end may be missing it is not known how."""
-    whole = goes_on(said, member) and said.token is None and (complete or said.peer in closed)
-    return said.peer if whole else None
-
-
-def joins_of(
-    all_said: list[Said], members: list[str], number: dict[str | None, int], closed: set[str], complete: bool
-) -> kernel.Joins:
-    """These joins of these members. `number`: of tokens."""
-    how, token = [], []
-    for said, member in zip(all_said, members, strict=True):
-        peer = continued(said, member, closed, complete)
-        unclear = goes_on(said, member) and said.token is None and peer is None
-        how.append(kernel.UNCLEAR if unclear else _HOW.get(said.reason or "", kernel.UNCLEAR))
-        state = said.token if peer is None else end_of(peer)
-        token.append(-1 if state is None or how[-1] == kernel.GENESIS else number.get(state, -1))
-    return kernel.Joins(np.array(how, np.int8), np.array(token, np.int32))
-
-
-def _gone(member: Ints, lseq: Longs, kind: Small) -> Ints:
-    """Members that left or crashed, and did nothing after it."""
-    acts = np.flatnonzero(np.isin(kind, (kernel.PUBLISH, kernel.DELIVER, kernel.JOIN, kernel.SNAPSHOT)))
-    rows = np.flatnonzero(kind == kernel.GONE)
-    if not len(rows):
-        return np.empty(0, np.int32)
-    last = np.full(int(member.max()) + 1, -1, np.int64)
-    np.maximum.at(last, member[acts], lseq[acts])
-    return np.unique(member[rows[lseq[rows] > last[member[rows]]]])
-
-
-def end_of(member: str) -> str:
-    """A token for the state that a life ended with. No token of a trace begins so."""
-    return f"\0the end of {member}"
-
-
 def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
     """Each step once. Rows that say the same are one; of those that contradict one another none is taken."""
     member, lseq = rows.member[order], rows.lseq[order]
@@ -495,16 +281,258 @@ def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
     return order[keep], len(order) - int(keep.sum()) - len(conflicts), conflicts
 
 
-def reused(kind: Small, event: Ints, events: pa.Array[Any], row: Longs, t: Longs) -> Longs:
-    """Steps that publish an id that was published before. An id is its text up to the owner: it has to be unique,
-    whoever uses it."""
+@compiled
+def _numbered(kind: Small, what: Ints, number_of: Ints, row_of: Longs) -> tuple[Ints, Ints]:
+    """`what` with the numbers of events, and the ids alone. A publish has its number if it is the first of its id."""
+    numbers, event = what.copy(), np.full(len(kind), -1, np.int32)
+    for r in range(len(kind)):
+        if kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER or kind[r] == kernel.DROP:
+            event[r] = what[r]
+            numbers[r] = number_of[what[r]] if kind[r] == kernel.DELIVER and what[r] >= 0 else -1
+    for k in range(len(row_of)):
+        numbers[row_of[k]] = k
+    return numbers, event
+
+
+@compiled
+def _missing_steps(begin: Longs, lseq: Longs, end: int) -> tuple[Bytes, Longs]:
+    """Where steps are missing right before a row, and how many of each member."""
+    torn, missing = np.zeros(len(lseq), np.uint8), np.zeros(len(begin) - 1, np.int64)
+    for m in range(len(begin) - 1):
+        before = -1
+        for r in range(begin[m], begin[m + 1]):
+            if lseq[r] != before + 1 and lseq[r] != end:
+                torn[r] = 1
+                missing[m] += lseq[r] - before - 1
+            before = lseq[r]
+    return torn, missing
+
+
+class _Rows(NamedTuple):
+    """The input, columns as numbers."""
+
+    table: pa.Table
+    runs: list[Run]
+    run_of: Ints
+    members: pa.Array[Any]
+    events: pa.Array[Any]
+    first_id: Longs
+    member: Ints
+    lseq: Longs
+    t: Longs
+    kind: Small
+    what: Ints
+    """The id of the event, the number of the join, or the token."""
+    closed: Bytes
+    joins: _Joins
+
+
+def code(table: pa.Table, known: KnownRun | None = None, *, complete: bool = False) -> Coded:
+    """The rows (in any order, columns `READ`; without run and cluster they are one run) as the kernel wants them. They
+    are whole runs, or those of some members of one, with what is `known` of all. `complete`: what no row tells of did
+    not happen."""
+    rows = _rows(table, known, complete)
+    (begin, row, lseq, kind, ids), repeated, conflicts = _by_step(rows)
+    if known is None:
+        number_of, row_of, member_of, base = kernel.number(begin, kind, ids, row, rows.t, len(rows.events))
+    else:
+        found: Any = pc.index_in(rows.events, value_set=known.ids)
+        number_of, row_of = found.fill_null(-1).to_numpy().astype(np.int32), np.empty(0, np.int64)
+        place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=rows.members)
+        member_of, base = place.to_numpy().astype(np.int32), known.base
+    what, event = _numbered(kind, ids, number_of, row_of)
+    torn, missing = _missing_steps(begin, lseq, END)
+    events, published = rows.events, event[row_of]
+    if known is not None:
+        events, event = _known_ids(rows.events, event, number_of, known.ids)
+        published, rows.first_id[1] = np.arange(len(known.ids), dtype=np.int32), len(events)
+    late = [bool(torn[a]) if a < b else False for a, b in zip(begin[:-1].tolist(), begin[1:].tolist(), strict=True)]
+    first_member = np.searchsorted(rows.run_of, np.arange(len(rows.runs) + 1))
+    return Coded(
+        runs=rows.runs,
+        parts=kernel.Runs(first_member, np.searchsorted(member_of, first_member), rows.joins.first_token),
+        run_of=rows.run_of,
+        members=rows.members,
+        events=events,
+        first_id=rows.first_id,
+        steps=kernel.Steps(begin, kind, what, torn),
+        row=row,
+        lseq=lseq,
+        t=rows.t,
+        event=event,
+        known=kernel.event_table(base),
+        ids=published,
+        member_of=member_of,
+        joins=rows.joins.joins,
+        tokens=rows.joins.tokens,
+        order=[UNTOLD if late[m] else rows.joins.orders.get(m, DEFAULT) for m in range(len(late))],
+        alive=_alive(kind, begin, rows.joins.superseded),
+        superseded=rows.joins.superseded,
+        missing=missing,
+        torn=((missing > 0) | _among(rows.members, known.torn if known else [])).astype(np.uint8),
+        closed=rows.closed,
+        complete=complete,
+        reused=np.empty(0, np.int64) if known else _reused(rows, kind, event, row, begin),
+        dropped=_after_drops(begin, kind, event, torn, len(events)),
+        tickets=_tickets(rows, row[kind == kernel.TICKET]),
+        apart=known is not None,
+        repeated=repeated,
+        conflicts=conflicts,
+    )
+
+
+def _among(names: pa.Array[Any], some: list[str]) -> NDArray[np.bool_]:
+    found: Any = pc.is_in(names, value_set=pa.array(some, pa.string()))
+    out: NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return out
+
+
+def _known_ids(here: pa.Array[Any], event: Ints, number_of: Ints, known: pa.Array[Any]) -> tuple[pa.Array[Any], Ints]:
+    """The ids that are known and those that are only here; and the ids on steps by them."""
+    place = np.append(number_of, np.int32(-1))  # the last is for -1: no event
+    unknown = np.flatnonzero(number_of < 0)
+    place[unknown] = np.arange(len(known), len(known) + len(unknown))
+    return pa.concat_arrays([known, here.take(unknown)]), place[event]
+
+
+def _runs(table: pa.Table) -> tuple[Ints, list[Run]]:
+    """The run of each row, and the runs, by name."""
+    if "run" not in table.column_names:
+        return np.zeros(table.num_rows, np.int32), [("", "")]
+    (run, runs), (cluster, clusters) = codes(table["run"]), codes(table["cluster"])
+    number, pairs = _pairs(run, cluster, len(runs), len(clusters))
+    names = [(str(runs[k // len(clusters)]), str(clusters[k % len(clusters)])) for k in pairs.tolist()]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    rank = np.empty(len(names), np.int32)
+    rank[order] = np.arange(len(names), dtype=np.int32)
+    return rank[number] if len(names) else number, [names[k] for k in order]
+
+
+def _rows(table: pa.Table, known: KnownRun | None, complete: bool) -> _Rows:
+    run, runs = _runs(table)
+    found, names = codes(table["member"])
+    if known is None:
+        by_name = pc.sort_indices(names).to_numpy()
+        rank = np.empty(len(names), np.int32)
+        rank[by_name] = np.arange(len(names), dtype=np.int32)
+        member, pairs = _pairs(run, rank[found], len(runs), len(names))
+        members = names.take(by_name[pairs % max(1, len(names))])
+        run_of = (pairs // max(1, len(names))).astype(np.int32)
+    else:  # others have no rows here, but names
+        members, run_of = pa.array(known.members, pa.string()), np.zeros(len(known.members), np.int32)
+        place: Any = pc.index_in(names, value_set=members)
+        member = place.fill_null(-1).to_numpy().astype(np.int32)[found]
+    kind_code, kinds = codes(table["kind"])
+    kind = np.array([KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)[kind_code]
+    event, texts = codes(table["event"])
+    named = (kind == kernel.PUBLISH) | (kind == kernel.DELIVER) | (kind == kernel.DROP)
+    what, pairs = _pairs(run, np.where(named, event, np.int32(-1)), len(runs), len(texts))
+    events = texts.take(pairs % max(1, len(texts)))
+    first_id = np.searchsorted(pairs, np.arange(len(runs) + 1) * len(texts))
+    lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
+    closed = _gone(member, lseq, kind, len(members)) | _among(members, known.closed if known else [])
+    joins = _Joins(table, run, member, kind, members, run_of, len(runs), closed, known, complete)
+    what[joins.rows] = np.arange(len(joins.rows), dtype=np.int32)
+    what[joins.snapshots] = joins.taken
+    if len(joins.ended):  # a step for the end of each life that another goes on from
+        n = len(joins.ended)
+        member, what = np.append(member, joins.ended), np.append(what, joins.end_tokens)
+        lseq, t = np.append(lseq, np.full(n, END)), np.append(t, np.zeros(n, np.int64))
+        kind = np.append(kind, np.full(n, kernel.SNAPSHOT, np.int8))
+    closed_bytes = closed.astype(np.uint8)
+    return _Rows(table, runs, run_of, members, events, first_id, member, lseq, t, kind, what, closed_bytes, joins)
+
+
+class _Joins:
+    """What the `join` and `snapshot` rows say; there are few."""
+
+    def __init__(
+        self,
+        table: pa.Table,
+        run: Ints,
+        member: Ints,
+        kind: Small,
+        members: pa.Array[Any],
+        run_of: Ints,
+        runs: int,
+        closed: NDArray[np.bool_],
+        known: KnownRun | None,
+        complete: bool,
+    ) -> None:
+        self.rows = np.flatnonzero(kind == kernel.JOIN)
+        self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
+        of, where = member[self.rows].tolist(), run[self.rows].tolist()
+        names = [str(name) for name in members.take(member[self.rows]).to_pylist()]
+        said = picked(table.select(["reason", "peer", "order", "token"]), self.rows)
+        self.orders = {m: declared(s["order"], name) for m, name, s in zip(of, names, said, strict=True)}
+        self._said = [JoinSaid(s["reason"], s["peer"], s["token"]) for s in said]
+        gone_on = {(k, str(s.peer)) for k, name, s in zip(where, names, self._said, strict=True) if s.goes_on(name)}
+        place: dict[tuple[int, str], int] = {}
+        if gone_on:
+            named = enumerate(zip(run_of.tolist(), members.to_pylist(), strict=True))
+            place = {(k, str(name)): m for m, (k, name) in named}
+        self.superseded = _among(members, known.superseded if known else []).astype(np.uint8)
+        self.superseded[[place[peer] for peer in gone_on if peer in place]] = 1
+        ends = [  # the life that each goes on from as it ended; where its end may be missing it is not known how
+            place.get((k, str(s.peer)), -1) if s.goes_on(name) and s.token is None else -1
+            for k, name, s in zip(where, names, self._said, strict=True)
+        ]
+        ends = [m if m >= 0 and (complete or closed[m]) else -1 for m in ends]
+        taken = [row["token"] for row in picked(table.select(["token"]), self.snapshots)]
+        given = list(zip(run[self.snapshots].tolist(), taken, strict=True))
+        if known is not None:  # the states are known, too: nobody has to give one
+            tokens, ended, given = [(0, token) for token in known.tokens], list[int](), [(0, None)] * len(given)
+        else:
+            used = {(k, s.token) for k, s in zip(where, self._said, strict=True) if s.reason != "genesis"}
+            ended = list(dict.fromkeys(m for m in ends if m >= 0))
+            tokens = sorted((k, str(token)) for k, token in used & set(given) if token is not None)
+            tokens = sorted([*tokens, *((int(run_of[m]), end_of(str(members[m]))) for m in ended)])
+        number: dict[tuple[int, str | None], int] = {token: k for k, token in enumerate(tokens)}
+        self.tokens = [token for _, token in tokens]
+        self.first_token = np.searchsorted(np.array([k for k, _ in tokens], np.int64), np.arange(runs + 1))
+        self.taken = np.array([number.get(token, -1) for token in given], np.int32)
+        self.ended = np.array(ended, np.int32)
+        self.end_tokens = np.array([number[int(run_of[m]), end_of(str(members[m]))] for m in ended], np.int32)
+        how = [
+            kernel.UNCLEAR if s.goes_on(n) and s.token is None and end < 0 else _HOW.get(s.reason or "", kernel.UNCLEAR)
+            for n, s, end in zip(names, self._said, ends, strict=True)
+        ]
+        states = [s.token if end < 0 else end_of(str(members[end])) for s, end in zip(self._said, ends, strict=True)]
+        token = [
+            -1 if h == kernel.GENESIS or state is None else number.get((k, state), -1)
+            for k, h, state in zip(where, how, states, strict=True)
+        ]
+        self.joins = kernel.Joins(np.array(how, np.int8), np.array(token, np.int32))
+
+
+def _gone(member: Ints, lseq: Longs, kind: Small, members: int) -> NDArray[np.bool_]:
+    """Members that left or crashed, and did nothing after it."""
+    out, rows = np.zeros(members, bool), np.flatnonzero(kind == kernel.GONE)
+    if len(rows):
+        acts = np.flatnonzero(np.isin(kind, ACTS))
+        last = np.full(members, -1, np.int64)
+        np.maximum.at(last, member[acts], lseq[acts])
+        out[member[rows[lseq[rows] > last[member[rows]]]]] = True
+    return out
+
+
+def end_of(member: str) -> str:
+    """A token for the state that a life ended with. No token of a trace begins so."""
+    return f"\0the end of {member}"
+
+
+def _reused(rows: _Rows, kind: Small, event: Ints, row: Longs, begin: Longs) -> Longs:
+    """Steps that publish an id that was published before in the run. An id is its text up to the owner: it has to be
+    unique, whoever uses it."""
     steps = np.flatnonzero((kind == kernel.PUBLISH) & (event >= 0))
-    parts = pc.split_pattern(events.take(event[steps]), "@", max_splits=1)
+    parts = pc.split_pattern(rows.events.take(event[steps]), "@", max_splits=1)
     bare, names = codes(pc.list_element(parts, 0))
-    if len(names) == len(steps):
+    run = rows.run_of[np.searchsorted(begin, steps, side="right") - 1]
+    number, pairs = _pairs(run, bare, len(rows.runs), len(names))
+    if len(pairs) == len(steps):
         return np.empty(0, np.int64)
-    by_time = np.lexsort((steps, t[row[steps]], bare))
-    again = np.append(False, bare[by_time][1:] == bare[by_time][:-1])
+    by_time = np.lexsort((steps, rows.t[row[steps]], number))
+    again = np.append(False, number[by_time][1:] == number[by_time][:-1])
     return np.sort(steps[by_time[again]])
 
 
@@ -535,15 +563,14 @@ def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
     of = np.searchsorted(begin, rows, side="right") - 1
     alive[of] = kind[rows] == kernel.JOIN  # of several the last one stays
     for m in np.setdiff1d(np.arange(len(alive)), of).tolist():  # its join is not here: then what it did counts
-        mine = kind[begin[m] : begin[m + 1]]
-        alive[m] = np.isin(mine, (kernel.PUBLISH, kernel.DELIVER, kernel.SNAPSHOT)).any()
+        alive[m] = np.isin(kind[begin[m] : begin[m + 1]], ACTS).any()
     alive[superseded == 1] = 0
     return alive
 
 
-def _tickets(rows: _Rows, mine: Longs) -> Tickets:
+def _tickets(rows: _Rows, mine: Longs) -> TicketRows:
     said = picked(rows.table.select(["ticket", "reason"]), mine)
-    return Tickets(
+    return TicketRows(
         rows.member[mine].tolist(),
         rows.lseq[mine].tolist(),
         rows.t[mine].tolist(),

@@ -1,31 +1,29 @@
-"""The true past of every event of one run of one cluster, on integers.
+"""The array form of the judge: the past of every event of many runs, the verdict on every delivery, what is lacking.
 
-It is prefix-closed per origin (a publisher's events follow one another), so one integer per origin describes it
-exactly, even with loss:
+As in `judge.causality`, a past is one integer per origin: how many of its events are in it. Pasts are rows of a matrix,
+a column for each origin, in cells as small as the longest publisher allows (`cell`). Everything is decided column by
+column, so a run with many publishers is judged in blocks of columns that fit into `ROOM`, one after the other: each
+block goes through all rows, and adds what it sees to their verdicts. There is no other form for wide runs.
 
-    X_q[o] = the largest seq of origin o in the past of anything q has delivered.
+For each run and block of columns:
 
-(o, s) arriving at q with s <= X_q[o] is a duplicate if q has it, an inversion otherwise; if it never arrives it is a
-gap.
+* `rebuild` follows the members whose steps others depend on, with a work list: a delivery waits for its publish;
+* `judge` takes one member after the other; the state that a member begins with is judged before;
+* `had`, `lacking` and `holders` find what members lack at the end.
 
-Two passes. `rebuild` (here) follows the members whose steps others depend on, publishers and those who gave a snapshot,
-with a work list: a delivery waits until its publish is known. It leaves the **news** of every event: the entries of its
-past that rose since its origin's event before; and, where there is room, its whole vector, which is compared many times
-as fast. `judge` takes one member after the other; when q has all of (o, s-1), only the news of (o, s) have to be
-compared. Rows are ordered by `lseq` only.
-
-Events are numbered 0, 1, ... by origin and seq: event `base[o] + s - 1` is (o, s). A false trace can make members wait
-in a circle: the first of them is let go, and sees an effect without its cause, as the trace says.
+A run in pieces (`pieces`) calls these itself; `judged` does it for many whole runs in one call. Rows are ordered by
+`lseq` only. Events are numbered by run, origin and seq: event `base[o] + s - 1` is (o, s). A false trace can make
+members wait in a circle: the first of them is let go, and sees an effect without its cause, as the trace says.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
-from whence.audit.judge.batch.rows import SAME, Rows, clear, empty_rows, get, merge, rise, roomy
+from whence.audit.judge.promises import Verdict
 
 OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET, DROP = range(8)
 """Kinds of rows. TICKET and DROP are nothing to this kernel."""
@@ -33,9 +31,22 @@ OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET, DROP = range(8)
 GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
 """How a member joins. UNCLEAR: in no known way, or after a life whose end may be cut off."""
 
-DENSE = 1 << 25
-"""Numbers in a table without gaps: 128 MB. Where one for each event and publisher is more, events have no whole
-vectors; where one for each member and publisher is more, what members know is kept in `Rows`."""
+IN_ORDER, INVERTED, FIFO_INVERTED, OVER_GAP, AFTER_GAP, DUPLICATE, UNKNOWN = map(int, Verdict)
+"""As plain numbers, for numba."""
+
+HOLE, PASSED = 1, 2
+"""Skipped: due to this member, or not (the state it began with lacked it, or steps that may tell of it are missing)."""
+
+NEVER = np.int32(2**31 - 1)
+
+FEW = 64
+"""Columns that are looked at one by one where one of them is above."""
+
+ROOM = 1 << 28
+"""Bytes of all matrices of one block of columns."""
+
+Cells = Any
+"""A matrix or a row of it: one of the types of `cell`."""
 
 
 class Steps(NamedTuple):
@@ -59,32 +70,104 @@ class Joins(NamedTuple):
     """The state it begins with; -1: none. Who goes on after all of a previous life has a token for the end of it."""
 
 
-class Past(NamedTuple):
-    """The true past of all events."""
+class EventTable(NamedTuple):
+    """All events that were published."""
 
     base: Longs
     """Events of the origins before o; one more entry for all."""
     origin: Ints
     """Of each event."""
+
+
+class Runs(NamedTuple):
+    """Run k has the members `member[k] .. member[k+1] - 1`, and so on."""
+
+    member: Longs
+    origin: Longs
+    token: Longs
+
+
+class Block(NamedTuple):
+    """Some columns of a run: its members, tokens and events, and the origins `low .. high - 1`."""
+
+    member: int
+    members: int
+    token: int
+    tokens: int
+    event: int
+    events: int
+    low: int
+    high: int
+
+
+class States(NamedTuple):
+    """What members had delivered, at some moments, in one block: all up to X, except what they skipped."""
+
+    X: Cells
+    unsure: Bytes
+    """1 for an origin of which events may have been delivered in steps that are missing. Only where one is `vague`."""
+    has: Bytes
+    """1 where there is such a state."""
+    vague: Bytes
+    """1 where it is not known from its beginning: steps before it are missing, or the state it goes back to is."""
     at: Longs
-    """Where the news of each event begin."""
-    size: Ints
-    """How many."""
-    entry: Ints
-    """News: which origin ..."""
-    value: Ints
-    """... rose to which seq."""
-    frame: Longs
-    """Origin -> its first whole vector in `frames`."""
-    frames: Ints
-    """Whole vectors, of every `step`-th event of an origin: so that no vector is far away."""
-    step: int
-    whole: Ints
-    """Event -> its vector, itself included; without rows where that would take too much room."""
+    """Where the skipped ones of each state begin ..."""
+    size: Longs
+    """... and how many."""
+    event: Ints
+    skipped: Bytes
+    """HOLE or PASSED."""
+    opener: Ints
+    """The event whose delivery skipped it."""
+    used: Longs
+    """How many skipped ones, of all states; an array of one."""
+
+
+class Outcome(NamedTuple):
+    """What was found in all runs."""
+
+    verdict: Small
+    """Of each row; -1 where there is none to give."""
+    cause: Ints
+    """The event it is wrong with respect to; -1: none."""
+    early: Bytes
+    """1 for a row that delivers an event before its publish; only in a false trace."""
+    circles: Longs
+    """Run -> how often a member was let go; only in a false trace."""
+    vague: Bytes
+    """Member -> it is not known from its beginning."""
+    lost: Longs
+    """Member -> events skipped; never delivered though due; those of them of a live publisher; that another one has."""
+    heard: Bytes
+    """Member -> it has something of others."""
+    most: Longs
+    """Origin -> the most events of it that a live member has."""
+
+
+class Lacks(NamedTuple):
+    """Ranges of events that members lack, of those that promise agreement: another live member has them, or their
+    publisher is alive."""
+
+    member: Ints
+    first: Ints
+    last: Ints
+    holder: Ints
+    """A live member that has the first one; NEVER: there is none."""
+
+
+def cell(base: Longs) -> Cells:
+    """An array of the type that holds the longest publisher's count."""
+    longest = int(np.diff(base).max()) if len(base) > 1 else 0
+    return np.empty(0, np.uint8 if longest < 1 << 8 else np.int32)
+
+
+def event_table(base: Longs) -> EventTable:
+    """The events that these origins have."""
+    return EventTable(base, np.repeat(np.arange(len(base) - 1, dtype=np.int32), np.diff(base)))
 
 
 @compiled
-def grown(a: Ints) -> Ints:
+def grown(a: Any) -> Any:
     out = np.empty(2 * len(a) + 64, a.dtype)
     out[: len(a)] = a
     return out
@@ -122,24 +205,11 @@ def number(begin: Longs, kind: Small, event: Ints, row: Longs, t: Longs, ids: in
     return number_of, row_of[:n].copy(), member_of[:origins].copy(), base[: origins + 1].copy()
 
 
-@compiled
-def raise_to(X: Ints, past: Past, o: int, s: int) -> None:
-    """X to its maximum with (o, s) and its past. X is closed under happened-before, so what (o, X[o]) knew it has."""
-    low = X[o]
-    k = s // past.step
-    if k * past.step > low:
-        frame = past.frames[past.frame[o] + k - 1]
-        for i in range(len(X)):
-            X[i] = max(X[i], frame[i])
-        low = k * past.step
-    for e in range(past.base[o] + low, past.base[o] + s):
-        for at in range(past.at[e], past.at[e] + past.size[e]):
-            X[past.entry[at]] = max(X[past.entry[at]], past.value[at])
-    X[o] = s
+# -- who goes on
 
 
 class Work(NamedTuple):
-    """Who goes on, and who waits for what. Causes are numbered: events, then tokens."""
+    """Who goes on, and who waits for what. Members and causes are numbered within the run: events, then tokens."""
 
     done: Bytes
     """Cause -> it has happened, or was let go."""
@@ -156,17 +226,20 @@ class Work(NamedTuple):
 
 
 @compiled
-def work_list(causes: int, todo: Bytes) -> Work:
-    n = len(todo)
+def work_list(steps: Steps, block: Block, todo: Bytes, events: int) -> Work:
+    """The members `todo` can go on. Nobody waits for a state that no row will give."""
+    n, causes = block.members, events + block.tokens
     stack, top = np.empty(n + 1, np.int32), np.zeros(1, np.int64)
+    done = np.zeros(causes, np.uint8)
+    done[events:] = 1
     for m in range(n - 1, -1, -1):
-        if todo[m]:
+        if todo[block.member + m]:
             stack[top[0]] = m
             top[0] += 1
-    waiting = np.full(n, -1, np.int32)
-    return Work(
-        np.zeros(causes, np.uint8), np.full(causes, -1, np.int32), waiting, np.full(n, -1, np.int64), stack, top
-    )
+            for r in range(steps.begin[block.member + m], steps.begin[block.member + m + 1] if block.tokens else 0):
+                if steps.kind[r] == SNAPSHOT and steps.what[r] >= 0:
+                    done[events + steps.what[r] - block.token] = 0
+    return Work(done, np.full(causes, -1, np.int32), np.full(n, -1, np.int32), np.full(n, -1, np.int64), stack, top)
 
 
 @compiled
@@ -198,145 +271,49 @@ def let_one_go(work: Work) -> bool:
     return False
 
 
-@compiled
-def awaited(steps: Steps, todo: Bytes, work: Work, events: int) -> None:
-    """Nobody waits for a state that no row will give."""
-    work.done[events:] = 1
-    for m in range(len(todo)):
-        if todo[m]:
-            for r in range(steps.begin[m], steps.begin[m + 1]):
-                if steps.kind[r] == SNAPSHOT and steps.what[r] >= 0:
-                    work.done[events + steps.what[r]] = 0
+# -- the past
 
 
 @compiled
-def _empty_past(base: Longs, room: int) -> Past:
-    origins, events = len(base) - 1, base[-1]
-    step = max(64, origins)  # whole vectors take no more room than one number per event
-    origin, frame = np.empty(events, np.int32), np.zeros(origins, np.int64)
-    frames = 0
-    for o in range(origins):
-        origin[base[o] : base[o + 1]] = o
-        frame[o] = frames
-        frames += (base[o + 1] - base[o]) // step
-    at, count = np.zeros(events, np.int64), np.zeros(events, np.int32)
-    between = np.zeros((frames, origins), np.int32)
-    whole = np.zeros((events if events * origins <= room else 0, origins), np.int32)
-    entry, value = np.empty(1024, np.int32), np.empty(1024, np.int32)
-    return Past(base, origin, at, count, entry, value, frame, between, step, whole)
-
-
-@compiled
-def _publish(past: Past, e: int, x: Ints, seen: Ints, said: Ints, used: int) -> tuple[Ints, Ints, int]:
-    """The news of event e: what rose in its publisher's x since it `said` so last."""
-    entry, value, o = past.entry, past.value, past.origin[e]
-    while used + len(x) > len(entry):
-        entry, value = grown(entry), grown(value)
-    past.at[e] = used
+def rise(x: Cells, past: Cells) -> None:
+    """x to its maximum with a past."""
     for i in range(len(x)):
-        v = max(x[i], seen[i])
-        if v > said[i] and i != o:
-            said[i] = v
-            entry[used] = i
-            value[used] = v
-            used += 1
-    past.size[e] = used - past.at[e]
-    s = e - past.base[o] + 1
-    if s % past.step == 0:
-        past.frames[past.frame[o] + s // past.step - 1] = said
-    if len(past.whole):
-        past.whole[e] = said
-        past.whole[e, o] = s
-    return entry, value, used
+        x[i] = max(x[i], past[i])
 
 
 @compiled
-def _learn(rows: Rows, past: Past, r: int, o: int, s: int) -> Rows:
-    """`raise_to`, of a row that is mostly empty; nothing, if it has (o, s)."""
-    low = get(rows, r, int(o))
-    if s <= low:
-        return rows
-    k = s // past.step
-    if k * past.step > low:
-        frame = past.frames[past.frame[o] + k - 1]
-        rows = roomy(rows, len(frame))
-        for i in range(len(frame)):
-            if frame[i]:
-                rise(rows, r, i, int(frame[i]))
-        low = k * past.step
-    for e in range(past.base[o] + low, past.base[o] + s):
-        rows = roomy(rows, int(past.size[e]))
-        for at in range(past.at[e], past.at[e] + past.size[e]):
-            rise(rows, r, int(past.entry[at]), int(past.value[at]))
-    rows = roomy(rows, 1)
-    rise(rows, r, int(o), int(s))
-    return rows
-
-
-@compiled
-def _publish_risen(past: Past, e: int, rows: Rows, r: int, used: int) -> tuple[Ints, Ints, int]:
-    """`_publish`, from what rose in row r since the last time."""
-    entry, value, o = past.entry, past.value, past.origin[e]
-    past.at[e] = used
-    k = rows.risen[r]
-    rows.risen[r] = -1
-    while k >= 0:
-        if rows.column[k] != o:
-            if used == len(entry):
-                entry, value = grown(entry), grown(value)
-            entry[used] = rows.column[k]
-            used += 1
-        after = rows.link_risen[k]
-        rows.link_risen[k] = SAME
-        k = after
-    entry[past.at[e] : used] = np.sort(entry[past.at[e] : used])
-    for k in range(past.at[e], used):
-        value[k] = get(rows, r, int(entry[k]))
-    past.size[e] = used - past.at[e]
-    s = e - past.base[o] + 1
-    if s % past.step == 0:
-        k = rows.head[r]
-        while k >= 0:
-            past.frames[past.frame[o] + s // past.step - 1, rows.column[k]] = rows.value[k]
-            k = rows.link[k]
-    return entry, value, used
-
-
-@compiled
-def _forget(x: Ints, seen: Ints) -> None:
-    """The member goes on from another state. What it delivered stays in the past of its publishes."""
-    seen[:] = np.maximum(seen, x)
-    x[:] = 0
+def _places(steps: Steps, joins: Joins, block: Block, todo: Bytes) -> tuple[Ints, Ints, int, int]:
+    """Member -> its row among those to follow, and among those of them that install another state; -1: none."""
+    place, other = np.full(block.members, -1, np.int32), np.full(block.members, -1, np.int32)
+    n = k = 0
+    for m in range(block.members):
+        if todo[block.member + m]:
+            place[m] = n
+            n += 1
+            for r in range(steps.begin[block.member + m], steps.begin[block.member + m + 1]):
+                if steps.torn[r] or (steps.kind[r] == JOIN and joins.how[steps.what[r]] != GENESIS):
+                    other[m] = k
+                    k += 1
+                    break
+    return place, other, n, k
 
 
 @compiled
 def rebuild(
-    steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes, room: int = DENSE
-) -> tuple[Past, Bytes, int]:
-    """The past of every event. `todo`: the members to follow, all who publish or give a state that is used. `room`: see
-    `DENSE`. Returns also which rows deliver an event before its publish, and how often a member was let go: both
-    only in a false trace."""
+    steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes, past: Cells, early: Bytes
+) -> int:  # fmt: skip
+    """The past of every event of a run, into the rows of `past`. `todo`: the members to follow, all who publish or give
+    a state that is used. Marks which rows are `early`; returns how often a member was let go."""
     begin, kind, what, torn = steps
-    origins, events = len(base) - 1, base[-1]
-    place = np.cumsum(todo.astype(np.int64)) - 1
-    n = place[-1] + 1
-    wide = (n + tokens) * origins > room
-    past = _empty_past(base, 0 if wide else room)
-    width = 0 if wide else origins
-    X = np.zeros((n, width), np.int32)
-    seen = np.zeros((n, width), np.int32)  # what a member had delivered before it installed another state
-    said = np.zeros((width, width), np.int32)  # the past as of an origin's last publish
-    taken, has = np.zeros((tokens, width), np.int32), np.zeros(tokens, np.uint8)
-    # Where that is too much: of each member the past of its next publish; what it has, once it has installed another
-    # state; and of each token.
-    rows, row = empty_rows(2 * n + tokens if wide else 0), np.arange(n)
-    known, early = np.zeros(events, np.uint8), np.zeros(len(kind), np.uint8)
-    work = work_list(events + tokens, todo)
-    awaited(steps, todo, work, events)
-    at = begin[:-1].copy()
-    origin, news, size, entry, value = past.origin, past.at, past.size, past.entry, past.value
-    done, whole, dense = work.done, past.whole, len(past.whole) > 0
-    used = circles = 0
+    low, high, first = block.low, block.high, block.event
+    place, other, n, others = _places(steps, joins, block, todo)
+    K = np.zeros((n, high - low), past.dtype)  # of each member the past of its next publish
+    X = np.zeros((others, high - low), past.dtype)  # what it has delivered, once it has installed another state
+    taken, has = np.zeros((block.tokens, high - low), past.dtype), np.zeros(block.tokens, np.uint8)
+    known, apart = np.zeros(block.events, np.uint8), np.zeros(block.members, np.uint8)
+    work = work_list(steps, block, todo, block.events)
+    at = begin[block.member : block.member + block.members].copy()
+    circles = 0
     while True:
         if not work.top[0]:
             if not let_one_go(work):
@@ -344,87 +321,488 @@ def rebuild(
             circles += 1
         work.top[0] -= 1
         m = int(work.stack[work.top[0]])
-        p = place[m]
-        x = X[p]
-        while at[m] < begin[m + 1]:
+        mine, x = K[place[m]], X[other[m]] if apart[m] else K[place[m]]
+        while at[m] < begin[block.member + m + 1]:
             r = at[m]
             w = int(what[r])
-            if torn[r] and wide:
-                row[p] = n + p
-                clear(rows, n + p)
-            elif torn[r]:
-                _forget(x, seen[p])
+            if torn[r]:
+                apart[m] = 1
+                x = X[other[m]]
+                x[:] = 0
             if w < 0:
                 pass
             elif kind[r] == DELIVER:
-                if not done[w]:
-                    wait(work, m, w)
+                if not work.done[w - first]:
+                    wait(work, m, w - first)
                     break
-                o = origin[w]
-                s = w - base[o] + 1
-                if not known[w]:
+                if not known[w - first]:
                     early[r] = 1
-                elif wide:
-                    rows = _learn(rows, past, row[p], o, s)
-                    rows = _learn(rows, past, p, o, s) if row[p] != p else rows
-                elif s > x[o] and dense:
-                    for i in range(origins):
-                        x[i] = max(x[i], whole[w, i])
-                elif s == x[o] + 1:
-                    for k in range(news[w], news[w] + size[w]):
-                        x[entry[k]] = max(x[entry[k]], value[k])
-                    x[o] = s
-                elif s > x[o]:
-                    raise_to(x, past, o, s)
+                else:
+                    rise(mine, past[w - first])
+                    if apart[m]:
+                        rise(x, past[w - first])
             elif kind[r] == PUBLISH:
-                if wide:
-                    entry, value, used = _publish_risen(past, w, rows, p, used)
-                else:
-                    entry, value, used = _publish(past, w, x, seen[p], said[origin[w]], used)
-                if len(entry) > len(past.entry):
-                    past = Past(base, origin, news, size, entry, value, past.frame, past.frames, past.step, whole)
-                known[w] = 1
-                happened(work, w)
+                o = events.origin[w]
+                past[w - first] = mine
+                if low <= o < high:
+                    past[w - first, o - low] = w - events.base[o] + 1
+                known[w - first] = 1
+                happened(work, w - first)
             elif kind[r] == SNAPSHOT:
-                if wide:
-                    clear(rows, 2 * n + w)
-                    rows = merge(rows, row[p], 2 * n + w)
-                else:
-                    taken[w] = x
-                has[w] = 1
-                happened(work, events + w)
+                taken[w - block.token] = x
+                has[w - block.token] = 1
+                happened(work, block.events + w - block.token)
             elif kind[r] == JOIN and joins.how[w] != GENESIS:
-                token = int(joins.token[w])
-                if token >= 0 and not work.done[events + token]:
-                    wait(work, m, events + token)
+                token = int(joins.token[w]) - block.token
+                if joins.token[w] >= 0 and not work.done[block.events + token]:
+                    wait(work, m, block.events + token)
                     break
-                if wide:
-                    row[p] = n + p
-                    clear(rows, n + p)
-                    if token >= 0 and has[token]:
-                        rows = merge(rows, 2 * n + token, n + p)
-                        rows = merge(rows, n + p, p)
-                    at[m] += 1
-                    continue
-                _forget(x, seen[p])
-                if token >= 0 and has[token]:
+                apart[m] = 1
+                x = X[other[m]]
+                x[:] = 0
+                if joins.token[w] >= 0 and has[token]:
                     x[:] = taken[token]
+                    rise(mine, x)
             at[m] += 1
-    return past, early, circles
+    return circles
+
+
+# -- verdicts
+
+
+class MemberArrays(NamedTuple):
+    """One member while it is judged, in one block of columns."""
+
+    X: Cells
+    last: Ints
+    """Origin -> the largest seq delivered."""
+    under: Ints
+    """Origin -> the seq before the first HOLE; NEVER: there is none."""
+    unsure: Bytes
+    mark: Bytes
+    """Event of these origins -> HOLE, PASSED or 0."""
+    opener: Ints
+    touched: Ints
+    """Events with a mark, once."""
+    n: Longs
+    """How many are touched, how many are HOLEs, and whether the state is vague; an array of three."""
 
 
 @compiled
-def vectors(past: Past) -> Ints:
-    """All pasts as whole vectors, by event, from the news: an event itself is not in its past, but what its origin
-    published before it is."""
-    origins = len(past.base) - 1
-    out = np.zeros((len(past.origin), origins), np.int32)
-    now = np.zeros(origins, np.int32)
-    for o in range(origins):
-        now[:] = 0
-        for e in range(past.base[o], past.base[o + 1]):
-            for k in range(past.at[e], past.at[e] + past.size[e]):
-                now[past.entry[k]] = past.value[k]
-            now[o] = e - past.base[o]
-            out[e] = now
-    return out
+def _begin(life: MemberArrays, vague: int) -> None:
+    """With nothing; `vague`: that is not known."""
+    life.X[:] = 0
+    life.last[:] = 0
+    life.under[:] = NEVER
+    life.unsure[:] = vague
+    for k in range(life.n[0]):
+        life.mark[life.touched[k]] = 0
+    life.n[:] = 0
+    life.n[2] = vague
+
+
+@compiled
+def _mark(life: MemberArrays, c: int, begin: int, first: int, last: int, opener: int, skipped: int) -> None:
+    """Seqs first .. last of column c, whose events begin at `begin`, are skipped by the delivery of `opener`."""
+    for e in range(begin + first - 1, begin + last):
+        life.mark[e] = skipped
+        life.opener[e] = opener
+        life.touched[life.n[0]] = e
+        life.n[0] += 1
+    if skipped == HOLE and first <= last:
+        life.n[1] += last - first + 1
+        life.under[c] = min(life.under[c], first - 1)
+
+
+@compiled
+def states(n: int, columns: int, proto: Cells, vague: bool) -> States:
+    """Room for so many. `vague`: one of them may be."""
+    X, unsure = np.zeros((n, columns), proto.dtype), np.zeros((n, columns if vague else 0), np.uint8)
+    has, unclear, at, size = np.zeros(n, np.uint8), np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    event, skipped, opener = np.empty(16, np.int32), np.empty(16, np.uint8), np.empty(16, np.int32)
+    return States(X, unsure, has, unclear, at, size, event, skipped, opener, np.zeros(1, np.int64))
+
+
+@compiled
+def _save(s: States, k: int, life: MemberArrays, first: int) -> States:
+    """The state as number k. `first`: the first event of the block."""
+    event, skipped, opener, used = s.event, s.skipped, s.opener, s.used
+    while used[0] + life.n[0] > len(event):
+        event, skipped, opener = grown(event), grown(skipped), grown(opener)
+    s.has[k], s.vague[k], s.at[k] = 1, life.n[2], used[0]
+    s.X[k] = life.X
+    if life.n[2]:
+        s.unsure[k] = life.unsure
+    for j in range(life.n[0]):
+        e = life.touched[j]
+        if life.mark[e]:
+            event[used[0]], skipped[used[0]], opener[used[0]] = first + e, life.mark[e], life.opener[e]
+            used[0] += 1
+    s.size[k] = used[0] - s.at[k]
+    return States(s.X, s.unsure, s.has, s.vague, s.at, s.size, event, skipped, opener, used)
+
+
+@compiled
+def _load(life: MemberArrays, s: States, k: int, events: EventTable, low: int, mine: bool) -> None:
+    """Go on from state k. What it lacks is still due to the member if it is `mine`: its own, from before."""
+    _begin(life, int(s.vague[k]))
+    life.X[:] = s.X[k]
+    if s.vague[k]:
+        life.unsure[:] = s.unsure[k]
+    first = events.base[low]
+    for j in range(s.at[k], s.at[k] + s.size[k]):
+        e = int(s.event[j])
+        o = events.origin[e]
+        q = e - events.base[o] + 1
+        _mark(life, o - low, events.base[o] - first, q, q, s.opener[j], s.skipped[j] if mine else PASSED)
+    for c in range(len(life.X)):
+        q = int(life.X[c])
+        while q and life.n[0] and life.mark[events.base[low + c] - first + q - 1]:
+            q -= 1
+        life.last[c] = q
+
+
+@compiled
+def _late(life: MemberArrays, c: int, begin: int, s: int) -> int:
+    """(o, s) is in the past of what was delivered before: a second time, or after its effect."""
+    e = begin + s - 1
+    if not life.mark[e]:
+        return DUPLICATE
+    if life.mark[e] == HOLE:
+        life.n[1] -= 1
+        if life.under[c] == s - 1:
+            q = s
+            while q < life.X[c] and life.mark[begin + q] != HOLE:
+                q += 1
+            life.under[c] = q if q < life.X[c] else NEVER
+    life.mark[e] = 0
+    if life.last[c] > s:
+        return FIFO_INVERTED
+    life.last[c] = s
+    return INVERTED
+
+
+@compiled
+def _above(past: Cells, x: Any, first: int, end: int) -> bool:
+    """Whether some cell of a past is above that of x, in these columns. Without a way out of the loop it is done many
+    cells at a time."""
+    found = False
+    for c in range(first, end):
+        found |= past[c] > x[c]
+    return found
+
+
+@compiled
+def _early(life: MemberArrays, events: EventTable, block: Block, past: Cells, e: int) -> tuple[int, int]:
+    """e is not in the past of what was delivered: X rises to it, and what that skips becomes holes. Verdict and cause,
+    as far as these columns tell. Of several causes that of its own origin is named, or else the first by origin."""
+    low, first, o = block.low, events.base[block.low], events.origin[e]
+    s, own, cause, X = int(e - events.base[o] + 1), int(o - block.low), -1, life.X
+    for at in range(0, len(X), FEW):
+        end = min(at + FEW, len(X))
+        for c in range(at, end if _above(past, X, at, end) else at):
+            upto = s - 1 if c == own else int(past[c])
+            if upto > X[c]:
+                begin = events.base[low + c]
+                if not life.unsure[c] and (cause < 0 or c == own):
+                    cause = begin + X[c]
+                _mark(life, c, begin - first, int(X[c]) + 1, upto, e, PASSED if life.unsure[c] else HOLE)
+                X[c] = upto
+    if 0 <= own < len(X):
+        X[own] = life.last[own] = s
+        life.unsure[own] = 0
+    if cause >= 0:
+        return OVER_GAP, cause
+    if life.n[1]:
+        if 0 <= own < len(X) and life.under[own] < s - 1:
+            return AFTER_GAP, events.base[o] + life.under[own]
+        for at in range(0, len(X), FEW):
+            end = min(at + FEW, len(X))
+            for c in range(at, end if _above(past, life.under, at, end) else at):
+                if c != own and life.under[c] < past[c]:
+                    return AFTER_GAP, events.base[low + c] + life.under[c]
+    return IN_ORDER, -1
+
+
+@compiled
+def _in_order(
+    row: int, end: int, steps: Steps, early: Bytes, events: EventTable, block: Block, past: Cells, X: Cells, last: Ints,
+    unsure: Bytes, verdict: Small,
+) -> int:  # fmt: skip
+    """The way that nearly every row takes, by itself: deliveries in order, of a member without holes, up to the first
+    row that is none. In a loop that can do more, each row costs several times as much. Returns that row."""
+    kind, what, torn, base, origin, first, low = (
+        steps.kind, steps.what, steps.torn, events.base, events.origin, block.event, block.low,
+    )  # fmt: skip
+    width = len(X)
+    for r in range(row, end):
+        w = int(what[r])
+        if kind[r] != DELIVER or w < 0 or torn[r] or early[r]:
+            return r
+        o = origin[w]
+        s = w - base[o] + 1
+        own = int(o - low)
+        mine = 0 <= own < width
+        if mine and X[own] != s - 1:
+            return r
+        p = past[w - first]
+        if _above(p, X, 0, own if mine else width) or _above(p, X, own + 1 if mine else width, width):
+            return r
+        if mine:
+            X[own] = s
+            last[own] = s
+            unsure[own] = 0
+        verdict[r] = max(verdict[r], IN_ORDER)
+    return end
+
+
+@compiled
+def _told(verdict: Small, cause: Ints, r: int, v: int, why: int, own: bool) -> None:
+    """What a block says of a row, beside what other blocks said: late, over a gap, after a gap, in order, in this
+    order. `own`: the cause is of the event's own origin."""
+    old = verdict[r]
+    if v in (INVERTED, FIFO_INVERTED, DUPLICATE):
+        said = True
+    elif old in (INVERTED, FIFO_INVERTED, DUPLICATE):
+        said = False
+    elif v == OVER_GAP:
+        said = old != OVER_GAP or own
+    else:
+        said = old < 0 or (v == AFTER_GAP and (old == IN_ORDER or (old == AFTER_GAP and own)))
+    if said:
+        verdict[r], cause[r] = v, why
+
+
+@compiled
+def judge(
+    steps: Steps, joins: Joins, events: EventTable, block: Block, past: Cells, early: Bytes, todo: Bytes, given: States,
+    verdict: Small, cause: Ints, unmet: Bytes,
+) -> tuple[States, States]:  # fmt: skip
+    """Adds what these columns tell to the verdict on every delivery of the members `todo`. `given`: states under tokens
+    that are known from before. Marks joins that waited in a circle for the state they begin with as `unmet`. Returns
+    the states at the end of each of these members, and those under each token."""
+    begin, kind, what, torn = steps
+    base, first, low, width = events.base, events.base[block.low], block.low, block.high - block.low
+    n = int(base[block.high] - first)
+    life = MemberArrays(
+        np.zeros(width, past.dtype), np.zeros(width, np.int32), np.full(width, NEVER, np.int32),
+        np.zeros(width, np.uint8), np.zeros(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32),
+        np.zeros(3, np.int64),
+    )  # fmt: skip
+    place = np.cumsum(todo[block.member : block.member + block.members].astype(np.int64)) - 1
+    taken, ends = given, states(place[-1] + 1 if len(place) else 0, width, past, given.unsure.shape[1] > 0)
+    work = work_list(steps, block, todo, 0)
+    for k in range(block.tokens):
+        work.done[k] |= given.has[k]
+    at = begin[block.member : block.member + block.members].copy()
+    while work.top[0] or let_one_go(work):
+        work.top[0] -= 1
+        m = int(work.stack[work.top[0]])
+        end = begin[block.member + m + 1]
+        if ends.has[place[m]]:  # it was waiting
+            _load(life, ends, place[m], events, low, True)
+        else:
+            _begin(life, 0)
+        while True:
+            if not life.n[1]:
+                at[m] = _in_order(
+                    at[m], end, steps, early, events, block, past, life.X, life.last, life.unsure, verdict
+                )
+            if at[m] == end:
+                break
+            r = at[m]
+            w = int(what[r])
+            if torn[r]:
+                _begin(life, 1)
+            if kind[r] == DELIVER and (w < 0 or early[r]):
+                verdict[r] = UNKNOWN
+            elif kind[r] == DELIVER:
+                o = events.origin[w]
+                s = int(w - base[o] + 1)
+                if low <= o < block.high and s <= life.X[o - low]:
+                    why = int(life.opener[w - first])
+                    v = _late(life, int(o - low), int(base[o] - first), s)
+                    why = w if v == DUPLICATE else why
+                else:
+                    v, why = _early(life, events, block, past[w - block.event], w)
+                _told(verdict, cause, r, v, why, why >= 0 and events.origin[why] == o)
+            elif kind[r] == SNAPSHOT and w >= 0:
+                taken = _save(taken, w - block.token, life, first)
+                happened(work, w - block.token)
+            elif kind[r] == JOIN:
+                token = int(joins.token[w]) - block.token
+                if joins.token[w] >= 0 and not work.done[token]:
+                    wait(work, m, token)
+                    break
+                if joins.token[w] >= 0 and taken.has[token]:
+                    _load(life, taken, token, events, low, joins.how[w] == CHECKPOINT)
+                elif joins.how[w] != GENESIS:
+                    _begin(life, 1)
+                    unmet[w] = joins.token[w] >= 0
+            at[m] += 1
+        ends = _save(ends, place[m], life, first)
+    return ends, taken
+
+
+# -- what members lack
+
+
+@compiled
+def had(events: EventTable, low: int, high: int, who: Ints, ends: States, alive: Bytes, some: Bytes) -> None:
+    """Marks what the live ones of these members have."""
+    first, stamp = events.base[low], np.full(len(some), -1, np.int32)
+    for k in range(len(who) if high > low else 0):
+        for j in range(ends.at[k], ends.at[k] + ends.size[k]):
+            stamp[ends.event[j] - first] = k
+        for c in range(high - low if alive[who[k]] else 0):
+            begin = events.base[low + c] - first
+            for e in range(begin, begin + ends.X[k, c]):
+                some[e] |= stamp[e] != k
+
+
+@compiled
+def lacking(
+    events: EventTable, low: int, high: int, who: Ints, ends: States, alive: Bytes, superseded: Bytes, member_of: Ints,
+    agreement: Bytes, some: Bytes, lost: Longs,
+) -> Lacks:  # fmt: skip
+    """Adds to `lost` what these members lack, and returns the ranges. `superseded`: they live on in another, whose gaps
+    theirs are now. `agreement`: those who promise it. `some`: what some live member has."""
+    start, base = events.base[low], events.base
+    stamp = np.full(len(some), -1, np.int32)
+    member, first, last, used = np.empty(16, np.int32), np.empty(16, np.int32), np.empty(16, np.int32), 0
+    for k in range(len(who)):
+        m, gaps = who[k], 0
+        if superseded[m]:
+            continue
+        for j in range(ends.at[k], ends.at[k] + ends.size[k]):
+            hole = ends.skipped[j] == HOLE
+            gaps += hole
+            stamp[ends.event[j] - start] = k if hole else -1
+        lost[m, 0] += gaps
+        for c in range(high - low if alive[m] else 0):
+            if ends.vague[k] and ends.unsure[k, c]:
+                continue
+            begin, living = base[low + c], alive[member_of[low + c]]
+            open_range, from_here = False, begin + ends.X[k, c]
+            for e in range(begin if gaps else from_here, base[low + c + 1]):
+                due = e >= from_here or stamp[e - start] == k
+                there = some[e - start]
+                lost[m, 1] += due
+                lost[m, 2] += due and living
+                lost[m, 3] += due and there
+                if not (due and (there or living) and agreement[m]):
+                    open_range = False
+                elif open_range:
+                    last[used - 1] = e
+                else:
+                    if used == len(member):
+                        member, first, last = grown(member), grown(first), grown(last)
+                    member[used], first[used], last[used] = m, e, e
+                    used += 1
+                    open_range = True
+    holder = np.full(used, NEVER, np.int32)
+    return Lacks(member[:used].copy(), first[:used].copy(), last[:used].copy(), holder)
+
+
+@compiled
+def holders(events: EventTable, low: int, who: Ints, ends: States, alive: Bytes, lacks: Lacks) -> None:
+    """Looks for those that have what others lack among these members."""
+    for j in range(len(lacks.first)):
+        e = lacks.first[j]
+        o = events.origin[e]
+        for k in range(len(who)):
+            if who[k] >= lacks.holder[j] or not alive[who[k]] or ends.X[k, o - low] <= e - events.base[o]:
+                continue
+            if not (ends.event[ends.at[k] : ends.at[k] + ends.size[k]] == e).any():
+                lacks.holder[j] = who[k]
+                break
+
+
+@compiled
+def heard(low: int, who: Ints, ends: States, alive: Bytes, member_of: Ints, found: Outcome) -> None:
+    """Adds who has something of others, and the most that live members have of each origin."""
+    for k in range(len(who)):
+        m = who[k]
+        found.vague[m] |= ends.vague[k]
+        for c in range(ends.X.shape[1]):
+            if ends.X[k, c] and member_of[low + c] != m:
+                found.heard[m] = 1
+            if alive[m]:
+                found.most[low + c] = max(found.most[low + c], ends.X[k, c])
+
+
+# -- whole runs
+
+
+@compiled
+def blank(steps: Steps, runs: int, members: int, origins: int) -> Outcome:
+    """Nothing found yet."""
+    rows = len(steps.kind)
+    return Outcome(
+        np.full(rows, -1, np.int8), np.full(rows, -1, np.int32), np.zeros(rows, np.uint8), np.zeros(runs, np.int64),
+        np.zeros(members, np.uint8), np.zeros((members, 4), np.int64), np.zeros(members, np.uint8),
+        np.zeros(origins, np.int64),
+    )  # fmt: skip
+
+
+@compiled
+def may_be_vague(steps: Steps, joins: Joins, block: Block) -> bool:
+    """Whether the state of a member may not be known from its beginning."""
+    for r in range(steps.begin[block.member], steps.begin[block.member + block.members]):
+        if steps.torn[r] or (steps.kind[r] == JOIN and joins.how[steps.what[r]] != GENESIS):
+            return True
+    return False
+
+
+@compiled
+def judged(
+    steps: Steps, joins: Joins, events: EventTable, runs: Runs, member_of: Ints, todo: Bytes, there: Bytes,
+    alive: Bytes, superseded: Bytes, agreement: Bytes, proto: Cells, room: int,
+) -> tuple[Outcome, Lacks]:  # fmt: skip
+    """Whole runs. `todo`: see `rebuild`; `there`: members with rows; `room`: see `ROOM`."""
+    found = blank(steps, len(runs.member) - 1, len(there), len(member_of))
+    lacks = Lacks(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
+    unmet = np.zeros(len(joins.how), np.uint8)
+    for k in range(len(runs.member) - 1):
+        m, o, t = runs.member[k], runs.origin[k], runs.token[k]
+        members, origins, tokens = runs.member[k + 1] - m, runs.origin[k + 1] - o, runs.token[k + 1] - t
+        e, n = events.base[o], events.base[runs.origin[k + 1]] - events.base[o]
+        who = (np.flatnonzero(there[m : m + members]) + m).astype(np.int32)
+        width = max(1, min(origins, room // max(1, (n + 3 * members + 2 * tokens) * proto.itemsize)))
+        for low in range(o, max(o + 1, o + origins), width):
+            block = Block(m, members, t, tokens, e, n, low, min(low + width, o + origins))
+            past = np.empty((n, block.high - low), proto.dtype)
+            found.circles[k] = rebuild(steps, joins, events, block, todo, past, found.early)
+            given = states(tokens, block.high - low, proto, may_be_vague(steps, joins, block))
+            ends, _ = judge(
+                steps, joins, events, block, past, found.early, there, given, found.verdict, found.cause, unmet
+            )
+            some = np.zeros(events.base[block.high] - events.base[low], np.uint8)
+            had(events, low, block.high, who, ends, alive, some)
+            mine = lacking(
+                events, low, block.high, who, ends, alive, superseded, member_of, agreement, some, found.lost
+            )
+            holders(events, low, who, ends, alive, mine)
+            heard(low, who, ends, alive, member_of, found)
+            if len(mine.member):
+                lacks = Lacks(
+                    np.concatenate((lacks.member, mine.member)), np.concatenate((lacks.first, mine.first)),
+                    np.concatenate((lacks.last, mine.last)), np.concatenate((lacks.holder, mine.holder)),
+                )  # fmt: skip
+    return found, lacks
+
+
+def whole(runs: Runs, events: EventTable, k: int) -> Block:
+    """All columns of run k."""
+    (m, n), (o, p), (t, u) = (column[k : k + 2].tolist() for column in runs)
+    e, end = int(events.base[o]), int(events.base[p])
+    return Block(m, n - m, t, u - t, e, end - e, o, p)
+
+
+def vectors(steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes) -> Cells:
+    """The pasts of all events of a run as a matrix; an event itself is not in its past."""
+    past = np.empty((block.events, block.high - block.low), cell(events.base).dtype)
+    rebuild(steps, joins, events, block, todo, past, np.zeros(len(steps.kind), np.uint8))
+    own = events.origin[block.event : block.event + block.events] - block.low
+    past[np.arange(block.events), own] -= 1
+    return past

@@ -1,0 +1,322 @@
+"""A run that is too large to be judged at once, in pieces: each has all rows of some members.
+
+Only the steps of some members matter to others: of those that publish, or give a state that somebody begins with. Which
+states these are is `scouted` first. Then each piece is `outlined`: its steps that matter, as rows. From all outlines
+together it is `rebuilt` what each piece needs to know of the others (`Shared`): the past of every event, and the states
+that members begin with. Then the pieces are `judged`, side by side. What members lack, and who owned what, is found at
+the end, from the state that each one `PieceEnd` with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from whence.audit.judge.batch import audited, kernel
+from whence.audit.judge.batch.audited import Audited, Doubts, Everybody, Found, Sample
+from whence.audit.judge.batch.coding import Coded, JoinSaid, KnownRun, code, codes, picked
+from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
+from whence.audit.judge.batch.tables import SCHEMAS
+from whence.audit.judge.findings import reused
+from whence.audit.judge.promises import DEFAULT
+from whence.audit.judge.tickets import Holding, Pair
+
+_SEEN = "seen as"
+"""A column of outlines: `lseq`, which is counted anew there."""
+
+
+class Needed(NamedTuple):
+    """What joins tell of the states that members begin with."""
+
+    tokens: set[str]
+    """Tokens that somebody begins with."""
+    ended: set[str]
+    """Members whose state at their end another one continues from."""
+    superseded: set[str]
+    """Members that another one continues, from whatever state."""
+
+
+def scouted(table: pa.Table) -> Needed:
+    """Scout rows with the columns member, kind, reason, peer and token."""
+    kind, kinds = codes(table["kind"])
+    place = {name: k for k, name in enumerate(kinds.to_pylist())}
+    found = Needed(set(), set(), set())
+    joins = np.flatnonzero(kind == place.get("join", -2))
+    for row in picked(table.select(["member", "reason", "peer", "token"]), joins):
+        if JoinSaid(row["reason"], row["peer"], row["token"]).goes_on(row["member"]):
+            found.superseded.add(row["peer"])
+            if row["token"] is None:
+                found.ended.add(row["peer"])
+        if row["token"] is not None and row["reason"] != "genesis":
+            found.tokens.add(row["token"])
+    return found
+
+
+def together(parts: Iterable[Needed]) -> Needed:
+    """What all rows of a run tell."""
+    every = list(parts)
+    return Needed(*(set[str]().union(*(part[k] for part in every)) for k in range(3)))
+
+
+class Outline(NamedTuple):
+    """What others need to know of the members of a piece."""
+
+    members: list[str]
+    torn: list[str]
+    """Members with missing steps."""
+    closed: list[str]
+    """Members that left or crashed."""
+    followed: list[str]
+    """Members whose steps others depend on."""
+    notes: pa.Table
+    """Their steps, and all joins: rows, by member and step."""
+    tenures: list[Holding]
+
+
+def outlined(table: pa.Table, needed: Needed, complete: bool = False) -> Outline:
+    """The outline of a piece."""
+    coded = code(table, complete=complete)
+    names = [str(name) for name in coded.members.to_pylist()]
+    gives = np.flatnonzero((coded.steps.kind == kernel.SNAPSHOT) & (coded.row < table.num_rows))
+    tokens = [row["token"] for row in picked(table.select(["token"]), coded.row[gives])]
+    follow = np.array([name in needed.ended for name in names], bool)
+    follow[coded.member_of] = True
+    follow[coded.members_of(gives[[token in needed.tokens for token in tokens]])] = True
+    kept = _noted(coded, follow)
+    kept = kept[coded.row[kept] < table.num_rows]
+    of = coded.members_of(kept)
+    step = np.cumsum(1 + np.where(follow[of], coded.steps.torn[kept], 0))  # where steps are missing, one is
+    first = np.searchsorted(of, of)
+    step += np.where(follow[of], coded.steps.torn[kept[first]], 0) - step[first] if len(kept) else 0
+    notes = table.select(["member", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token"])
+    taken: Any = coded.row[kept]
+    notes = notes.take(pa.array(taken)).append_column("lseq", pa.array(step, pa.int64()))
+    notes = notes.append_column(_SEEN, pa.array(coded.lseq[kept], pa.int64()))
+    torn, closed, followed = (
+        [names[m] for m in np.flatnonzero(which).tolist()] for which in (coded.missing, coded.closed, follow)
+    )
+    return Outline(names, torn, closed, followed, notes, [tenure for _, tenure in audited.tenures(coded)])
+
+
+def _noted(coded: Coded, follow: NDArray[np.bool_]) -> Longs:
+    """The steps that are in an outline: of the members to follow, and all joins."""
+    kind, of = coded.steps.kind, np.repeat(np.arange(len(coded.members)), np.diff(coded.steps.begin))
+    kinds = (kernel.PUBLISH, kernel.DELIVER, kernel.SNAPSHOT, kernel.GONE)
+    return np.flatnonzero((follow[of] & (np.isin(kind, kinds) | (coded.steps.torn == 1))) | (kind == kernel.JOIN))
+
+
+class Shared(NamedTuple):
+    """What every piece needs to know to be judged."""
+
+    known: KnownRun
+    past: kernel.Cells
+    """Of every event."""
+    taken: kernel.States
+    """The state under each token."""
+    followed: list[str]
+    early: dict[str, list[int]]
+    """Member -> its notes that deliver an event before its publish."""
+    unmet: dict[str, list[int]]
+    """Member -> its joins that waited in a circle for the state they begin with."""
+    pairs: list[tuple[int, Pair]]
+    """Tenures of one ticket that overlap, unless the later owner knew of the earlier one's end."""
+
+
+class Rebuilt(NamedTuple):
+    """What the outlines of all pieces together tell."""
+
+    shared: Shared
+    found: list[Found]
+    """Ids that were used twice."""
+    circles: int
+    """See `Audited`."""
+
+
+def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> Rebuilt:
+    """The past of every event, from the outlines of all pieces."""
+    table = pa.concat_tables([outline.notes for outline in outlines], promote_options="default")
+    coded = code(table, complete=complete)
+    steps, joins, block = coded.steps, coded.joins, kernel.whole(coded.parts, coded.known, 0)
+    proto, early = kernel.cell(coded.known.base), np.zeros(len(steps.kind), np.uint8)
+    past = np.empty((block.events, block.high - block.low), proto.dtype)
+    circles = kernel.rebuild(steps, joins, coded.known, block, audited.to_follow(coded), past, early)
+    taken, unmet = kernel.states(block.tokens, past.shape[1], proto, True), np.zeros(len(joins.how), np.uint8)
+    if block.tokens:
+        todo = audited.to_follow(coded)
+        waits = np.flatnonzero(steps.kind == kernel.JOIN)
+        todo[coded.members_of(waits[joins.token[steps.what[waits]] >= 0])] = 1
+        found = kernel.blank(steps, 1, len(coded.members), len(coded.member_of))
+        _, taken = kernel.judge(
+            steps, joins, coded.known, block, past, early, todo, taken, found.verdict, found.cause, unmet
+        )
+    names = [str(name) for name in coded.members.to_pylist()]
+    known = KnownRun(
+        ids=coded.events.take(coded.ids),
+        base=coded.known.base,
+        members=sorted(name for outline in outlines for name in outline.members),
+        origins=[names[m] for m in coded.member_of.tolist()],
+        tokens=coded.tokens,
+        torn=[name for outline in outlines for name in outline.torn],
+        closed=[name for outline in outlines for name in outline.closed],
+        superseded=sorted(needed.superseded),
+    )
+    lseq = table[_SEEN].to_numpy()
+    twice: list[Found] = []
+    for step, m in zip(coded.reused.tolist(), coded.members_of(coded.reused).tolist(), strict=True):
+        twice.append((0, reused(names[m], int(lseq[coded.row[step]]), str(audited.id_on(coded, step)))))
+    is_join = (steps.kind == kernel.JOIN) & (coded.row < table.num_rows)
+    lacking = is_join & (np.append(unmet, np.uint8(0))[np.where(is_join, steps.what, -1)] == 1)
+    pairs = audited.overlaps((0, tenure) for outline in outlines for tenure in outline.tenures)
+    followed = [name for outline in outlines for name in outline.followed]
+    real = coded.row < table.num_rows
+    shared = Shared(
+        known, past, taken, followed, _which(coded, early == 1, real), _which(coded, lacking, is_join), pairs
+    )
+    return Rebuilt(shared, twice, circles)
+
+
+def _which(coded: Coded, marked: NDArray[np.bool_], among: NDArray[np.bool_]) -> dict[str, list[int]]:
+    """Member -> which of these steps of it are marked, counted from 0."""
+    out: dict[str, list[int]] = {}
+    for m in np.unique(coded.members_of(np.flatnonzero(marked & among))).tolist():
+        mine = slice(int(coded.steps.begin[m]), int(coded.steps.begin[m + 1]))
+        out[str(coded.members[m])] = np.flatnonzero(marked[mine][among[mine]]).tolist()
+    return out
+
+
+class JudgedPiece(NamedTuple):
+    """A piece, and the states that its members ended with."""
+
+    audited: Audited
+    ends: kernel.States
+
+
+def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPiece:
+    """Judge a piece."""
+    coded = code(table, shared.known, complete=complete)
+    steps, early = coded.steps, np.zeros(len(coded.lseq), np.uint8)
+    follow = np.zeros(len(coded.members), bool)
+    follow[[m for m, name in enumerate(shared.known.members) if name in set(shared.followed)]] = True
+    noted, joins = _noted(coded, follow), np.flatnonzero(steps.kind == kernel.JOIN)
+    for name, which in shared.early.items():
+        early[_mine(coded, noted, name, which)] = 1
+    for name, which in shared.unmet.items():
+        coded.joins.token[steps.what[_mine(coded, joins, name, which)]] = -1
+    found = kernel.blank(steps, 1, len(coded.members), len(coded.member_of))
+    block, unmet = kernel.whole(coded.parts, coded.known, 0), np.zeros(len(coded.joins.how), np.uint8)
+    ends, _ = kernel.judge(
+        steps, coded.joins, coded.known, block, shared.past, early, coded.there(), shared.taken, found.verdict,
+        found.cause, unmet,
+    )  # fmt: skip
+    none = np.empty(0, np.int32)
+    return JudgedPiece(Audited(coded, found, kernel.Lacks(none, none, none, none)), ends)
+
+
+def _mine(coded: Coded, steps: Longs, name: str, which: list[int]) -> Longs:
+    """Of these steps those of a member with these numbers; none if it is in another piece."""
+    m = coded.member(0, name)
+    mine = steps[slice(*np.searchsorted(steps, coded.steps.begin[m : m + 2]).tolist())]
+    return mine[which] if len(mine) else mine
+
+
+class PieceEnd(NamedTuple):
+    """What became of the members of a piece."""
+
+    members: pa.Table
+    """Rows of `members`, without losses."""
+    who: Ints
+    """Their numbers in `KnownRun`."""
+    ends: kernel.States
+    doubts: Doubts
+    samples: dict[int, Sample]
+    known_end: list[int]
+    """Pairs of tenures (`Shared`) that do not overlap."""
+
+
+def ended(piece: JudgedPiece, shared: Shared, members: pa.Table) -> PieceEnd:
+    """`members`: the table of this piece."""
+    a, ends = piece
+    used = int(ends.used[0])
+    ends = ends._replace(event=ends.event[:used], skipped=ends.skipped[:used], opener=ends.opener[:used])
+    who = np.flatnonzero(a.coded.there()).astype(np.int32)
+    known_end = audited.known_end(a.coded, shared.pairs)
+    return PieceEnd(members, who, ends, audited.doubts(a), audited.samples(a), known_end)
+
+
+class AtTheEnd(NamedTuple):
+    """What all pieces together tell."""
+
+    members: pa.Table
+    """The table, with losses."""
+    everybody: Everybody
+    found: list[Found]
+    """What members lack, where that is wrong, and two owners of one ticket."""
+    doubts: Doubts
+    """All of them."""
+    samples: list[Sample]
+
+
+def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -> AtTheEnd:
+    """Put the pieces together."""
+    known, n = shared.known, len(shared.known.members)
+    events = kernel.EventTable(
+        known.base, np.repeat(np.arange(len(known.base) - 1, dtype=np.int32), np.diff(known.base))
+    )
+    named = pa.array(known.members, pa.string())
+    place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=named)
+    member_of = place.to_numpy().astype(np.int32)
+    orders, alive, missing = [DEFAULT] * n, np.zeros(n, np.uint8), np.zeros(n, np.int64)
+    for piece in pieces:
+        alive[piece.who] = piece.members["alive"].to_numpy(zero_copy_only=False)
+        missing[piece.who] = piece.members["missing"].to_numpy()
+        for m, order in zip(piece.who.tolist(), piece.members["order"].to_pylist(), strict=True):
+            orders[m] = str(order)
+    found, lacks = _losses(events, member_of, alive, known, orders, pieces)
+    every = Everybody(
+        np.zeros(n, np.int32), named, orders, alive, missing, member_of, known.ids, events, found, lacks, complete
+    )
+    vague = {(0, known.members[m]) for m in np.flatnonzero(found.vague).tolist()}
+    known_end = {k for piece in pieces for k in piece.known_end}
+    of_owners = list(audited.overlapped(shared.pairs, known_end, vague))
+    count: Doubts = sum((piece.doubts for piece in pieces), audited.loss_doubts(every))
+    torn, closed, here = set(known.torn), set(known.closed), set(known.members)
+    for doubt in (finding.doubt for _, finding in of_owners if finding.doubt is not None):
+        count[0, doubt, audited.why(doubt in here, doubt in torn, complete or doubt in closed)] += 1
+    wrong = [*audited.of_losses(every), *(one for one in of_owners if one[1].doubt is None)]
+    members = pa.concat_tables([_with_losses(piece, found.lost) for piece in pieces]).sort_by("member")
+    return AtTheEnd(members, every, wrong, count, [one for piece in pieces for one in piece.samples.values()])
+
+
+def _losses(
+    events: kernel.EventTable, member_of: Ints, alive: Bytes, known: KnownRun, orders: list[str], pieces: list[PieceEnd]
+) -> tuple[kernel.Outcome, kernel.Lacks]:
+    origins, n = len(member_of), len(known.members)
+    superseded = np.isin(np.array(known.members, object), known.superseded).astype(np.uint8)
+    none = kernel.Steps(np.zeros(1, np.int64), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.uint8))
+    found = kernel.blank(none, 1, n, origins)
+    some = np.zeros(len(events.origin), np.uint8)
+    promised = audited.agreement(orders)
+    for piece in pieces:
+        kernel.had(events, 0, origins, piece.who, piece.ends, alive, some)
+    parts = []
+    for piece in pieces:
+        mine = (piece.who, piece.ends, alive)
+        parts.append(kernel.lacking(events, 0, origins, *mine, superseded, member_of, promised, some, found.lost))
+        kernel.heard(0, *mine, member_of, found)
+    lacks = kernel.Lacks(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    for piece in pieces:
+        kernel.holders(events, 0, piece.who, piece.ends, alive, lacks)
+    return found, lacks
+
+
+def _with_losses(piece: PieceEnd, lost: Longs) -> pa.Table:
+    table = piece.members
+    for k, name in enumerate(("gaps", "lost", "lost_of_live", "disagreements")):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, SCHEMAS["members"].field(name), pa.array(lost[piece.who, k]))
+    return table
