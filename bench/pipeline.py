@@ -186,7 +186,7 @@ def duckdb_case(case: str, folder: Path) -> Row:
     import duckdb
 
     from whence.audit.judge.batch.coding import READ
-    from whence.audit.spark.findings import Summary, Terms
+    from whence.audit.spark.findings import Summary, Terms, judge_runs
     from whence.audit.spark.tables import Parts
 
     base = duckdb.connect(config={"threads": 2})

@@ -57,13 +57,13 @@ def folder(tmp_path: Path) -> Path:
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that were judged; a task has one run."""
     runs: list[str] = []
-    judge = blocks.judge_run
+    judge = blocks.judge_runs
 
-    def counted(table: pa.Table, run: str, cluster: str, terms: Terms) -> Judged:
-        runs.append(run)
-        return judge(table, run, cluster, terms)
+    def counted(table: pa.Table, terms: Terms) -> Judged:
+        runs.extend(sorted({str(run) for run in table["run"].to_pylist()}))
+        return judge(table, terms)
 
-    monkeypatch.setattr(blocks, "judge_run", counted)
+    monkeypatch.setattr(blocks, "judge_runs", counted)
     monkeypatch.setattr(driver, "TASK_ROWS", 1)
     return runs
 
@@ -238,13 +238,13 @@ def test_one_audit_at_a_time(folder: Path, tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from whence.audit.spark import blocks, driver
-driver.TASK_ROWS, judge, runs = 1, blocks.judge_run, []
+driver.TASK_ROWS, judge, runs = 1, blocks.judge_runs, []
 def counted(*args):
     runs.append(args)
     if len(runs) == 3:
         os.kill(os.getpid(), getattr(signal, sys.argv[3]))
     return judge(*args)
-blocks.judge_run = counted
+blocks.judge_runs = counted
 driver.audit_files([sys.argv[1]], sys.argv[2], sparse=True)
 """
 

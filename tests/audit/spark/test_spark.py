@@ -253,7 +253,7 @@ def test_the_past_of_each_event(spark: SparkSession, tmp_path: Path) -> None:  #
         out.append_many(rows)
     register(spark)
     events = spark.read.format("whence").load(str(tmp_path))
-    expected = results.past_table(judge(rows), rows[0].run, rows[0].cluster).to_pylist()
+    expected = results.past_table(judge(rows)).to_pylist()
     found = sorted((row.asDict() for row in past(events).collect()), key=lambda row: str(row["event"]))
     assert found == sorted(expected, key=lambda row: row["event"])
     assert {len(row["vector"]) for row in found} == {origins(events).count()}
