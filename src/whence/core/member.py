@@ -489,7 +489,10 @@ class Member:
     def _cast(self, steps: Iterable[CastOutput], now: int, out: Outputs) -> None:
         for step in steps:
             if isinstance(step, First):
-                self._first(step, now, out)
+                if isinstance(step.item, News):
+                    self._hear(step.item, now, out)
+                else:
+                    out += self.ordering.receive(step.item, step.sender, step.age, now)
             elif isinstance(step, Heard):
                 self.ordering.heard(step.sender, step.digest, now)
             else:
@@ -508,11 +511,8 @@ class Member:
                 raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
             check_news(decode_news(item.body), self.config.tickets)
 
-    def _first(self, step: First, now: int, out: Outputs) -> None:
-        if not isinstance(step.item, News):
-            out += self.ordering.receive(step.item, step.sender, step.age, now)
-            return
-        news = decode_news(step.item.body)
+    def _hear(self, item: News, now: int, out: Outputs) -> None:
+        news = decode_news(item.body)
         self._ring(self.ring.hear(news, now), now, out)
         if isinstance(news, JoinedNews):
             self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)

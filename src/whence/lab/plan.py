@@ -71,7 +71,7 @@ def error(name: str, members: int) -> float:
     return max(ERRORS[name][1], 1 / members) if name == "reach_gossip" else ERRORS[name][1]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the planner."""
 
     members: int
@@ -123,7 +123,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return 1 - (1 - self.loss) * (1 - self.crash)
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class MessageSizes(msgspec.Struct, frozen=True):
     """Bytes, by the codec."""
 
     fixed: int
@@ -141,10 +141,10 @@ class Sizes(msgspec.Struct, frozen=True):
     """One event in it."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The answer. Durations in ms, sizes in bytes unless the name says otherwise."""
 
-    question: Question
+    question: PlanQuestion
     round_ms: float
     fanout: int
     termination: int
@@ -169,7 +169,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Events per round of all publishers."""
     needed_rounds: float
     """Theorem 5.1's T."""
-    sizes: Sizes
+    sizes: MessageSizes
     message_bytes: float
     """Of a gossip message, on average."""
     bytes_per_s: float
@@ -196,7 +196,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def plan_cluster(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
+def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000) -> ClusterPlan:
     """Settings for the question, and what they will do, where member ids are so long and events so many."""
     q = question
     chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
@@ -220,7 +220,7 @@ def plan_cluster(question: Question, name_bytes: int = 18, seq: int = 10_000) ->
         _prcast_rounds(config),
         *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
     )
-    return Plan(
+    return ClusterPlan(
         question=q,
         round_ms=round_ns / 1e6,
         fanout=chosen.fanout,
@@ -245,7 +245,7 @@ def plan_cluster(question: Question, name_bytes: int = 18, seq: int = 10_000) ->
 
 
 def _predicted(
-    q: Question, config: Config, cast: cast_sizing.PrCast, sizes: Sizes, load: float, coverage: float
+    q: PlanQuestion, config: Config, cast: cast_sizing.PrCast, sizes: MessageSizes, load: float, coverage: float
 ) -> dict[str, Any]:
     """What these settings will do: the second half of a `Plan`."""
     round_ns, k = config.round_ns, config.ordering.k
@@ -281,14 +281,14 @@ FEWER, LATER = 0.5, 1.5
 eager gossip's: with much loss, what a tree misses comes late."""
 
 
-def choose(question: Question) -> Plan:
+def choose(question: PlanQuestion) -> ClusterPlan:
     """The plan of the mode to use: `eager`, unless trees save most of the packets and little time is lost."""
     eager, tree = (plan_cluster(msgspec.structs.replace(question, mode=mode)) for mode in MODES[:2])
     saves = tree.packets_per_delivery <= FEWER * eager.packets_per_delivery
     return tree if saves and tree.latency_p99_ms <= LATER * eager.latency_p99_ms else eager
 
 
-def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
+def configuration(q: PlanQuestion, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
     """The settings of a member."""
     return Settings(
         members=q.members,
@@ -311,7 +311,7 @@ def _prcast_rounds(config: Config) -> float:
     return config.ordering.time_to_terminate_ns / config.round_ns
 
 
-def message_sizes(q: Question, name_bytes: int, seq: int) -> Sizes:
+def message_sizes(q: PlanQuestion, name_bytes: int, seq: int) -> MessageSizes:
     """What messages weigh: typical ones, encoded. `name_bytes`: of a member id; `seq`: of events on a ticket."""
     me = "m" * (name_bytes - 2) + "#1"
     inc = Incarnation(1, 0, q.publishers).packed
@@ -329,10 +329,10 @@ def message_sizes(q: Question, name_bytes: int, seq: int) -> Sizes:
     ask = len(pack("main", me, Recover(nonce, ((*tenure, seq, seq),)))) + len(pack("main", me, AckRecover(nonce, ())))
     nothing = len(pack("main", me, IHave()))
     key = (len(pack("main", me, IHave((frame.key,) * 10, (2,) * 10))) - nothing) / 10
-    return Sizes(fixed, (twenty - fixed) / 20, round(voters * (sit + vouch)) + ping, ask, nothing, key)
+    return MessageSizes(fixed, (twenty - fixed) / 20, round(voters * (sit + vouch)) + ping, ask, nothing, key)
 
 
-def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes, notes: list[str]) -> int:
+def _round(q: PlanQuestion, chosen: cast_sizing.Sizing, copies: float, sizes: MessageSizes, notes: list[str]) -> int:
     """The length of a round in ns."""
     round_ns = ROUND_LATENCIES * q.latency_ns
     per_s = q.publishers * q.rate
@@ -356,7 +356,7 @@ def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes,
     return -(-round_ns // MS) * MS  # whole ms
 
 
-def _sending(q: Question, fanout: int, message: float) -> float:
+def _sending(q: PlanQuestion, fanout: int, message: float) -> float:
     """How long a message waits for those before it at the uplink, and is sent, on average, in ns."""
     return (fanout + 1) / 2 * message / q.uplink * 1e9 if q.uplink else 0.0
 
@@ -366,7 +366,7 @@ def answers(loss: float, crash: float) -> float:
     return (1 - loss) ** 2 * (1 - crash)
 
 
-def _asked(q: Question, coverage: float, theorem: int) -> int:
+def _asked(q: PlanQuestion, coverage: float, theorem: int) -> int:
     """Enough that nobody answers with a probability below 1 - target; at least Theorem 5.2's; at most `MOST_ASKED`."""
     one = 1 - answers(q.loss, q.crash) * coverage
     needed = 1 if one <= 0 else ceil(log(1 - q.target) / log(one))
@@ -379,7 +379,7 @@ def unanswered(loss: float, crash: float, coverage: float, k: int) -> float:
     return (1 - one) * (1 - one * coverage) ** k
 
 
-def _standing(q: Question, config: Config, sizes: Sizes) -> float:
+def _standing(q: PlanQuestion, config: Config, sizes: MessageSizes) -> float:
     """Bytes per second that a living member sends, on average, whatever the load: rounds, and the ring."""
     ring_share = q.publishers / q.members
     rounds = float(config.cast.fanout * sizes.fixed)
@@ -401,21 +401,21 @@ def _hops(cast: cast_sizing.PrCast, share: float) -> int:
     return next((h for h, all_ in enumerate(reached) if all_ - first >= share * (reached[-1] - first)), len(reached))
 
 
-def _events(q: Question, sizes: Sizes, copies: float) -> float:
+def _events(q: PlanQuestion, sizes: MessageSizes, copies: float) -> float:
     """Bytes per second that a living member sends, on average, for the events."""
     header = 0 if q.mode == "rounds" else sizes.frame * 0.1 + 24  # a push has a message of its own
     announced = (cast_sizing.neighbours(q.members) + 0.5) * sizes.key if q.mode == "tree" else 0.0
     return q.publishers * q.rate * (copies * (sizes.frame + header) + announced)
 
 
-def _recovery(q: Question, sizes: Sizes, coverage: float, k: int) -> float:
+def _recovery(q: PlanQuestion, sizes: MessageSizes, coverage: float, k: int) -> float:
     """Bytes per second that a member sends, on average, for what gossip missed: it asks k and the one that is known to
     have it, and those answer that have it."""
     missed = q.publishers * q.rate * (1 - coverage)
     return missed * (k + 1) * (sizes.ask + coverage * sizes.frame)
 
 
-def _latency(q: Question, config: Config, arrivals: cast_sizing.Arrivals, load: float) -> list[float]:
+def _latency(q: PlanQuestion, config: Config, arrivals: cast_sizing.Arrivals, load: float) -> list[float]:
     """`QUANTILES` of the time from publish to delivery at another member, in rounds."""
     step, G = arrivals.step, list(arrivals.cdf)
     # What gossip misses is noticed by a digest, asked for after time_to_terminate, and back a round trip later.
@@ -475,19 +475,19 @@ _NOTHING = 1e-12
 """Probability below which nothing is missed."""
 
 
-def window(plan: Plan, rounds: int) -> tuple[int, int, int]:
+def window(plan: ClusterPlan, rounds: int) -> tuple[int, int, int]:
     """Of a check, in rounds: from when to when frames count, and how long an event may be needed. The load begins
     `ramp` before, when the ring stands."""
     start = 16 + 6 * plan.question.publishers.bit_length() + ramp(plan)
     return start, start + rounds, ceil(plan.needed_rounds)
 
 
-def ramp(plan: Plan) -> int:
+def ramp(plan: ClusterPlan) -> int:
     """Rounds until as many events are under way as ever."""
     return plan.termination + 2
 
 
-def scenario(plan: Plan, rounds: int = 200) -> dict[str, object]:
+def scenario(plan: ClusterPlan, rounds: int = 200) -> dict[str, object]:
     """A table that `whence sim` runs, as TOML: the plan's settings, load, loss and crashes."""
     q = plan.question
     round_ns = round(plan.round_ms * 1e6)
@@ -525,7 +525,7 @@ def scenario(plan: Plan, rounds: int = 200) -> dict[str, object]:
     return table
 
 
-def _crashes(q: Question, start: int) -> dict[str, object]:
+def _crashes(q: PlanQuestion, start: int) -> dict[str, object]:
     """Crashes so that a share `crash` is down at a time. They come back, with their disk, before views forget them."""
     mortal = range(q.publishers if q.members > 2 * q.publishers else 1, q.members)
     down = 8

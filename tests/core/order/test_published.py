@@ -10,7 +10,7 @@ from tests.core.order.net import MS, Net, config
 from whence.core.clock import NEVER, Digest, Frame, Incarnation, Send
 from whence.core.order.messages import Recover
 from whence.core.order.outputs import OrderOutput
-from whence.core.order.recovery import AgingBuffer, Pursuits, RecoveryBuffer
+from whence.core.order.recovery import Pursuits, RecoveryBuffer
 from whence.errors import ConfigError
 
 INC = Incarnation(1, 0, 1).packed
@@ -23,8 +23,8 @@ def frame(ticket: int, seq: int) -> Frame:
 def test_the_oldest_by_age_leaves_a_full_buffer() -> None:
     frames = [frame(0, seq) for seq in (1, 2, 3)]
     born = (30, 10, 20)
-    for kind, gone in ((RecoveryBuffer, 0), (AgingBuffer, 1)):
-        buffer: RecoveryBuffer[int, Frame] = kind(2, 1 << 20)
+    for aging, gone in ((False, 0), (True, 1)):
+        buffer: RecoveryBuffer[int, Frame] = RecoveryBuffer(2, 1 << 20, aging)
         for f, at in zip(frames, born, strict=True):
             buffer.add(f.key, f, at)
         assert [f.key in buffer for f in frames] == [i != gone for i in range(3)]
@@ -32,7 +32,7 @@ def test_the_oldest_by_age_leaves_a_full_buffer() -> None:
 
 
 def test_what_is_stable_is_forgotten_from_the_oldest_on() -> None:
-    buffer: AgingBuffer[int, Frame] = AgingBuffer(10, 1 << 20)
+    buffer: RecoveryBuffer[int, Frame] = RecoveryBuffer(10, 1 << 20, aging=True)
     for seq in (1, 2, 3):
         buffer.add((0, INC, seq), frame(0, seq), born=seq)
     buffer.forget(lambda f: f.first != 2)

@@ -153,6 +153,7 @@ def test_points_judged_together_have_wider_intervals() -> None:
 def test_none_of_many_is_not_zero() -> None:
     assert 0 < rare("", [0.0, 0.0, 0.0], [100, 100, 100]).high < 0.02
     assert share("", 0, 0) == Estimate("", 0.0, 0.0, 1.0)
+    assert 0.88 < share("", 95, 100).low < 0.9 and 0.97 < share("", 95, 100).high < 0.99
 
 
 # -- every declared claim

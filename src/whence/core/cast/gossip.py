@@ -74,8 +74,8 @@ class Dissemination(ABC):
         """Do what is due; too early is harmless. `digest` travels with a round, if one is due (`round_at`)."""
 
     @abstractmethod
-    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], now: int, out: list[CastOutput]) -> None:
-        """A peer's message brought these, which the history did not know and the layers above accept."""
+    def _forward(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+        """A peer's message brought these, which the history did not know and the layers above accept: spread them."""
 
     def _round_items(self) -> tuple[tuple[Item, ...], tuple[int, ...]]:
         """The items, and their ages, that travel with the message of this round."""
@@ -201,22 +201,31 @@ class Dissemination(ABC):
 
     def _take(self, sender: MemberId, message: Gossip, now: int, out: list[CastOutput]) -> None:
         seen = self._seen
-        fresh: list[tuple[Item, int]] = []
-        if message.items:
-            for item, age in zip(message.items, message.ages, strict=True):
-                if item.key not in seen:
-                    fresh.append((item, age))
-                    if self.vet is not None:
-                        self.vet(item, sender)
+        fresh: list[tuple[Hashable, Item, int]] = []
+        known: list[Item] = []
+        for item, age in zip(message.items, message.ages, strict=True):
+            key = item.key
+            if key in seen:
+                known.append(item)
+            else:
+                fresh.append((key, item, age))
+                if self.vet is not None:
+                    self.vet(item, sender)
         if message.members:
             self.view.merge(message.members, out)
         if message.unsubs:
             self.view.unsubscribe(message.unsubs, out)
-        if len(message.items) > len(fresh):
-            self.stats.duplicates += len(message.items) - len(fresh)
-            self._again(sender, [item for item in message.items if item.key in seen], now, out)
+        if known:
+            self.stats.duplicates += len(known)
+            self._again(sender, known, now, out)
         if fresh:
-            self._first(sender, fresh, now, out)
+            taken: list[tuple[Item, int]] = []
+            for name, item, age in fresh:
+                if self._remember(name, sender):  # else it is twice in one message
+                    self.stats.firsts += 1
+                    out.append(First(item, sender, age))
+                    taken.append((item, age))
+            self._forward(sender, taken, out)
         if message.digest is not None:  # after the items: what this very message brings is not to be pulled
             out.append(Heard(sender, message.digest))
         if message.heads:
@@ -344,15 +353,8 @@ class EttbGossip(Dissemination):
     def _round_items(self) -> tuple[tuple[Item, ...], tuple[int, ...]]:
         return self._buffer.round(self.rng)
 
-    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], now: int, out: list[CastOutput]) -> None:
-        forward: list[tuple[Item, int]] = []
-        for item, age in fresh:
-            if not self._remember(item.key, sender):  # twice in one message
-                continue
-            self.stats.firsts += 1
-            out.append(First(item, sender, age))
-            if age < self.config.termination:
-                forward.append((item, age))
+    def _forward(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+        forward = [(item, age) for item, age in fresh if age < self.config.termination]
         if not self._eager:
             for item, age in forward:
                 self._buffer.add(item, age)

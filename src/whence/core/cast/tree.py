@@ -64,7 +64,6 @@ from whence.core.cast.messages import (
     CastOutput,
     CastStats,
     Disconnect,
-    First,
     Gossip,
     Graft,
     Heads,
@@ -372,19 +371,13 @@ class TreeCast(Dissemination):
         if self._missing:
             self.wake_at = min(self.wake_at, next(iter(self._missing.values())).ask_at)
 
-    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], now: int, out: list[CastOutput]) -> None:
+    def _forward(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
         link = self.overlay.links.get(sender)
-        taken: list[tuple[Item, int]] = []
-        for item, age in fresh:
-            if not self._remember(item.key, sender):  # twice in one message
-                continue
-            self.stats.firsts += 1
+        for item, _ in fresh:
             self._missing.pop(item.key, None)
-            out.append(First(item, sender, age))
-            taken.append((item, age))
             if link is not None:
                 link.lazy.discard(self._tree(item))  # rule 2
-        self._spread(sender, taken, out)
+        self._spread(sender, fresh, out)
 
     def _again(self, sender: MemberId, items: list[Item], now: int, out: list[CastOutput]) -> None:
         """Rule 2."""

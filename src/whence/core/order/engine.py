@@ -202,7 +202,8 @@ class TicketOrdering(Ordering[int, Frame]):
             out.append(Dropped(frame, "two-owners"))
             return
         key = (ticket, inc, frame.first)
-        if self.clock.has(ticket, inc, frame.first):
+        at, upto = self.clock.T[ticket]
+        if frame.first <= upto if inc == at else self.clock.has(ticket, inc, frame.first):
             self._obsolete(frame, sender, age, recovered, out)
             return
         if key in self.held:

@@ -32,7 +32,6 @@ from whence.core.order.recovery import (
     GIVEN_FRAMES,
     MAX_COUNTS,
     MAX_PURSUITS,
-    AgingBuffer,
     Copies,
     Count,
     F,
@@ -99,8 +98,8 @@ class Ordering(ABC, Generic[O, F]):
     def __init__(self, context: OrderContext) -> None:
         self.me, self.config, self.rng, self.members, sample, self.seal = context
         config = self.config
-        kind: type[RecoveryBuffer[Any, Any]] = AgingBuffer if config.replacement == "age" else RecoveryBuffer
-        self.buffer: RecoveryBuffer[Any, Any] = kind(config.buffer, config.buffer_bytes)
+        aging = config.replacement == "age"
+        self.buffer: RecoveryBuffer[Any, Any] = RecoveryBuffer(config.buffer, config.buffer_bytes, aging)
         self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.copies = Copies(config, self.rng, sample)
         self.joining = True
@@ -245,7 +244,10 @@ class Ordering(ABC, Generic[O, F]):
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         self._vet(frame, sender)
-        self._decoded = (frame, check_body(frame))
+        try:
+            self._decoded = (frame, frame.payloads())
+        except BadFrame as error:
+            raise BadFrame(f"frame {frame.key} of {frame.owner}: {error}") from None
 
     def receive(
         self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
@@ -462,15 +464,6 @@ class Ordering(ABC, Generic[O, F]):
             "copies": (len(self.copies), MAX_COUNTS),
             "given up": (len(self._given_up), MAX_GIVEN_UP),
         }
-
-
-def check_body(frame: AnyFrame) -> list[bytes]:
-    """The payloads; `BadFrame` for a body that the application could not read: such a frame is not delivered, kept or
-    forwarded. The wire checks only how the body begins, because most frames received are duplicates."""
-    try:
-        return frame.payloads()
-    except BadFrame as error:
-        raise BadFrame(f"frame {frame.key} of {frame.owner}: {error}") from None
 
 
 def _key(frame: AnyFrame) -> Any:

@@ -53,7 +53,7 @@ from whence.core.clock.event import encode
 from whence.core.clock.probabilistic import Alerts, Delivery, Keys, Pending, ProbabilisticClock, Stamp, Watch, keys_of
 from whence.core.order.config import OrderConfig
 from whence.core.order.contract import MAX_ENTRIES, Contract, Overseer
-from whence.core.order.layer import MAX_GIVEN_UP, MAX_OWNERS, Cursor, OrderContext, OwnersLayer, check_body
+from whence.core.order.layer import MAX_GIVEN_UP, MAX_OWNERS, Cursor, OrderContext, OwnersLayer
 from whence.core.order.messages import AnySpan, FreeState, GenerationState, OrderState, OwnerState
 from whence.core.order.outputs import Blocked, GaveUp, Moved, OrderOutput
 from whence.core.order.recovery import FrameKey
@@ -334,7 +334,7 @@ def check_state(state: FreeState, ordering: Known) -> None:
             raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R[row.generation]} entries")
     for frame in state.waiting:
         frame.check()
-        check_body(frame)
+        frame.payloads()
         check_free(frame, ordering)
         if R.get(frame.generation) != frame.vector.R or any(R.get(g, p.R) != p.R for g, p in frame.older):
             raise BadMessage(f"a frame of {frame.vector.R} entries waits in a generation of {R.get(frame.generation)}")

@@ -65,9 +65,11 @@ def newest(frames: Reversible[AnyFrame], most: int, size: int, home: str | None 
 
 
 class RecoveryBuffer(Generic[O, F]):
-    """First in, first out; bounded in frames and in bytes. Finds a frame by key, and all frames of a range."""
+    """Bounded in frames and in bytes. Finds a frame by key, and all frames of a range. When it is full the first that
+    came leaves; an `aging` one does as CCC11 section 5.2 proposes: the oldest by age (hops made, and rounds since)
+    leaves, and what is stable is forgotten (section 5.1)."""
 
-    def __init__(self, frames: int, size: int) -> None:
+    def __init__(self, frames: int, size: int, aging: bool = False) -> None:
         self.bound = frames
         self.bound_bytes = size
         self.bytes = 0
@@ -75,6 +77,7 @@ class RecoveryBuffer(Generic[O, F]):
         self._frames: dict[FrameKey[O], tuple[F, int]] = {}
         self._tenures: dict[Count[O], dict[int, F]] = {}
         self._order: deque[FrameKey[O]] = deque()  # to find the first of a dict takes as long as it had keys before it
+        self._by_age: list[tuple[int, FrameKey[O]]] | None = [] if aging else None  # a heap, one entry for each frame
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -97,19 +100,18 @@ class RecoveryBuffer(Generic[O, F]):
         self._frames[key] = (frame, size)
         self._tenures.setdefault(key[:2], {})[key[2]] = frame
         self.bytes += size
-        self._added(key, born)
+        if self._by_age is None:
+            self._order.append(key)
+        else:
+            heapq.heappush(self._by_age, (born, key))
         while len(self._frames) > self.bound or self.bytes > self.bound_bytes:
             self._remove(self._victim())
             self.evicted += 1
         return True
 
-    def _added(self, key: FrameKey[O], born: int) -> None:
-        """A frame was inserted."""
-        self._order.append(key)
-
     def _victim(self) -> FrameKey[O]:
-        """What leaves a full buffer, to be removed: the first that came."""
-        return self._order.popleft()
+        """What leaves a full buffer, to be removed."""
+        return self._order.popleft() if self._by_age is None else heapq.heappop(self._by_age)[1]
 
     def _remove(self, key: FrameKey[O]) -> None:
         self.bytes -= self._frames.pop(key)[1]
@@ -119,8 +121,9 @@ class RecoveryBuffer(Generic[O, F]):
             del self._tenures[key[:2]]
 
     def forget(self, stable: Callable[[F], bool]) -> None:
-        """Frames that nobody will ask for any more are not needed. First in, first out keeps them until they are
-        evicted."""
+        """An aging buffer drops frames that nobody will ask for any more: from the oldest on, as far as stable."""
+        while self._by_age and stable(self._frames[self._by_age[0][1]][0]):
+            self._remove(self._victim())
 
     def find(self, wanted: Span[O]) -> list[F]:
         """The frames that hold an event of the range, in order."""
@@ -129,26 +132,6 @@ class RecoveryBuffer(Generic[O, F]):
             return []
         first, last = wanted[2:]
         return [f for s, f in sorted(tenure.items()) if s <= last and f.upto >= first]
-
-
-class AgingBuffer(RecoveryBuffer[O, F]):
-    """As CCC11 section 5.2 proposes: the oldest by age (hops made, and rounds since) leaves a full buffer, and what is
-    stable is forgotten (CCC11 section 5.1)."""
-
-    def __init__(self, frames: int, size: int) -> None:
-        super().__init__(frames, size)
-        self._by_age: list[tuple[int, FrameKey[O]]] = []  # a heap, one entry for each frame
-
-    def _added(self, key: FrameKey[O], born: int) -> None:
-        heapq.heappush(self._by_age, (born, key))
-
-    def _victim(self) -> FrameKey[O]:
-        return heapq.heappop(self._by_age)[1]
-
-    def forget(self, stable: Callable[[F], bool]) -> None:
-        """From the oldest on, as far as they are stable."""
-        while self._by_age and stable(self._frames[self._by_age[0][1]][0]):
-            self._remove(self._victim())
 
 
 MAX_PURSUITS = 4096

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,7 +30,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _message: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 _news: msgspec.msgpack.Decoder[RingNews] = msgspec.msgpack.Decoder(RingNews)
 
-M = TypeVar("M")
+_NOT_ONE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode(message: Message) -> bytes:
@@ -40,7 +40,17 @@ def encode(message: Message) -> bytes:
 
 def decode(data: bytes | memoryview, limits: Limits = DEFAULT) -> Message:
     """The message, checked as far as no state is needed."""
-    return _decode(_message, data, limits, limits.max_message_bytes)
+    if len(data) > limits.max_message_bytes:
+        raise TooLarge(f"message of {len(data)} bytes, allowed are {limits.max_message_bytes}")
+    # msgspec makes room for at most 16 elements of an array ahead of reading them: a length in the data costs
+    # nothing. Unknown fields at the end are skipped (a later version may append some); nested without end, they hit
+    # the recursion limit. A str that is no UTF-8 is a UnicodeDecodeError.
+    try:
+        message = _message.decode(data)
+    except _NOT_ONE as error:
+        raise BadMessage(f"not a message: {error}") from None
+    validate(message, limits)
+    return message
 
 
 def encode_news(news: RingNews) -> bytes:
@@ -50,21 +60,14 @@ def encode_news(news: RingNews) -> bytes:
 
 def decode_news(body: bytes, limits: Limits = DEFAULT) -> RingNews:
     """What the body of a `News` says."""
-    return _decode(_news, body, limits, limits.max_news_bytes)
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[M], data: bytes | memoryview, limits: Limits, cap: int) -> M:
-    if len(data) > cap:
-        raise TooLarge(f"message of {len(data)} bytes, allowed are {cap}")
-    # msgspec makes room for at most 16 elements of an array ahead of reading them: a length in the data costs
-    # nothing. Unknown fields at the end are skipped (a later version may append some); nested without end, they hit
-    # the recursion limit. A str that is no UTF-8 is a UnicodeDecodeError.
+    if len(body) > limits.max_news_bytes:
+        raise TooLarge(f"news of {len(body)} bytes, allowed are {limits.max_news_bytes}")
     try:
-        message = decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadMessage(f"not a message: {error}") from None
-    validate(message, limits)
-    return message
+        news = _news.decode(body)
+    except _NOT_ONE as error:
+        raise BadMessage(f"not news: {error}") from None
+    validate(news, limits)
+    return news
 
 
 MAGIC = 0xC1

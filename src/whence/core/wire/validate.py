@@ -259,12 +259,13 @@ def _gossip(gossip: Gossip, limits: Limits) -> None:
     if items:
         if len(items) > limits.max_items:
             too_many("items of gossip", len(items), limits.max_items)
-        for item in items:
+        for item, age in zip(items, gossip.ages, strict=True):
             if type(item) is News:
                 _news(item, limits)
             else:
                 check_frame(item, limits)  # type: ignore[arg-type]  # what is no news is a frame
-        _ages(gossip.ages, limits)
+            if not 1 <= age <= MAX_AGE:
+                raise BadMessage(f"an age is {age}, not within 1 .. {MAX_AGE}")
     if gossip.digest is not None:
         check_digest(gossip.digest, limits)
     if gossip.members:

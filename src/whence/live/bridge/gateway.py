@@ -26,9 +26,9 @@ from whence.core.clock import EventId, MemberId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 from whence.live.bridge.envelope import (
     MAX_PATH,
-    Asked,
     Crossed,
     Everywhere,
+    FromClient,
     Heading,
     Local,
     Probe,
@@ -99,7 +99,7 @@ class GatewayStats:
         return {f"bridge.{name}": n for name, n in asdict(self).items()}
 
 
-class Ledger(msgspec.Struct, frozen=True, array_like=True):
+class BridgeLedger(msgspec.Struct, frozen=True, array_like=True):
     """What a bridge keeps on disk."""
 
     version: int
@@ -108,7 +108,7 @@ class Ledger(msgspec.Struct, frozen=True, array_like=True):
     have: tuple[tuple[str, tuple[tuple[str, int, int, MemberId, int], ...]], ...]
 
 
-_ledger = msgspec.msgpack.Decoder(Ledger)
+_ledger = msgspec.msgpack.Decoder(BridgeLedger)
 
 
 class Gateway:
@@ -199,7 +199,7 @@ class Gateway:
         match heading:
             case Crossed():
                 return msgspec.structs.replace(heading, path=(*heading.path, cluster), hop=hop_of(event))
-            case Asked(client, number, everywhere) if everywhere or self.unmarked == "global":
+            case FromClient(client, number, everywhere) if everywhere or self.unmarked == "global":
                 return Crossed(str(event), (cluster,), hop_of(event), client, number)
             case Everywhere():
                 return Crossed(str(event), (cluster,), hop_of(event))
@@ -260,7 +260,7 @@ class Gateway:
         self.learned = False
         lives = tuple((c, tuple(some)) for c, some in self.lives.items())
         have = tuple((c, tuple((*tenure, n) for tenure, n in some.items())) for c, some in self.have.items())
-        return msgspec.msgpack.encode(Ledger(1, self.clusters, lives, have))
+        return msgspec.msgpack.encode(BridgeLedger(1, self.clusters, lives, have))
 
     def restore(self, data: bytes) -> None:
         """Go on from the ledger of the last life. `CorruptJournal` for anything else."""

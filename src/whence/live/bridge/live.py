@@ -17,7 +17,6 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 from whence.core.clock import EventId, Frame
@@ -92,9 +91,7 @@ class Bridge:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def _enter(self) -> None:

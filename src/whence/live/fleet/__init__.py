@@ -9,5 +9,4 @@
 | `load.py` | the load: how many events are due, and their payloads; pure |
 | `plan.py` | a schedule of kills, partitions and restarts; pure |
 | `fleet.py` | a cluster spread over processes: start, kill, cut, heal, wait, collect |
-| `network.py` | partitions by network namespaces |
 """

@@ -14,7 +14,6 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -227,9 +226,7 @@ class Host:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- nodes --------------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from whence.core.config import MS
 from whence.errors import UsageError
 from whence.lab import plan as planner
 from whence.lab.paper.frame import Progress, run_all
-from whence.lab.plan import ABSOLUTE, ERRORS, Plan, Question
-from whence.lab.sim.meter import Frames, Interval, Meter, interval, wilson
+from whence.lab.plan import ABSOLUTE, ERRORS, ClusterPlan, PlanQuestion
+from whence.lab.sim.meter import Frames, Meter
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.settings import to_toml
+from whence.lab.stats import Estimate, exact, mean, share
 
 MESSAGES = 100_000
 """The most gossip messages in one run: a quiet cluster would need very many rounds for its events."""
@@ -39,14 +40,12 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """The planner's stated error."""
     within: bool
     """The prediction, give or take its stated error, meets the interval."""
-    by_mean: bool
-    """The measured mean itself is within the stated error."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A plan, simulated."""
 
-    question: Question
+    question: PlanQuestion
     seeds: int
     events: int
     compared: tuple[Compared, ...]
@@ -57,7 +56,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return all(c.within for c in self.compared)
 
 
-def simulated(question: Question, rounds: int) -> Plan:
+def simulated(question: PlanQuestion, rounds: int) -> ClusterPlan:
     """The plan for a cluster in the simulator, with its short names and few events."""
     first = planner.plan_cluster(question)
     seq = max(1, round(question.rate * first.round_ms / 1e3 * rounds / 2))
@@ -68,12 +67,12 @@ def simulated(question: Question, rounds: int) -> Plan:
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     """Simulate a plan once: `question`, `rounds`, `seed` in, `Frames` out."""
     rounds = int(setting["rounds"])
-    plan = simulated(msgspec.convert(setting["question"], Question), rounds)
+    plan = simulated(msgspec.convert(setting["question"], PlanQuestion), rounds)
     frames = measure(plan, rounds, int(setting["seed"]))
     return dict(msgspec.to_builtins(frames))
 
 
-def measure(plan: Plan, rounds: int, seed: int) -> Frames:
+def measure(plan: ClusterPlan, rounds: int, seed: int) -> Frames:
     """Run the plan's scenario and measure its frames."""
     start, stop, span = (round(r * plan.round_ms * 1e6) for r in planner.window(plan, rounds))
     spread = round(planner.ramp(plan) * plan.round_ms * 1e6)
@@ -84,14 +83,14 @@ def measure(plan: Plan, rounds: int, seed: int) -> Frames:
     return meter.result()
 
 
-def rounds_for(plan: Plan, events: int) -> int:
+def rounds_for(plan: ClusterPlan, events: int) -> int:
     """Rounds for about this many events: at least 30, and no more than `MESSAGES` allows."""
     most = MESSAGES // (plan.question.members * plan.fanout)
     return max(30, min(most, round(events / plan.load)))
 
 
 def check(
-    questions: Sequence[Question],
+    questions: Sequence[PlanQuestion],
     seeds: int,
     events: int,
     master: str | None = None,
@@ -114,45 +113,40 @@ def check(
     return checks
 
 
-def compare(plan: Plan, frames: Sequence[Frames], rounds: int) -> Check:
+def compare(plan: ClusterPlan, frames: Sequence[Frames], rounds: int) -> Check:
     """Predictions beside measurements. Bytes are predicted for the events actually published: under heavy loss a
     publisher may lose its ticket for a while."""
     total = sum(f.frames for f in frames)
     published = total / len(frames) / (plan.load * rounds)
     bytes_per_s = plan.bytes_per_s - (1 - published) * plan.events_bytes_per_s
     plan = msgspec.structs.replace(plan, bytes_per_s=bytes_per_s)
-    measured: dict[str, tuple[float, Interval]] = {
-        "reach_gossip": _share(sum(f.by_gossip for f in frames), total),
-        "reach": _share(sum(f.by_all for f in frames), total),
+    latencies = {q: [f.latency_ms[q] for f in frames] for q in ("p50", "p99")}
+    measured = {
+        "reach_gossip": share("", sum(f.by_gossip for f in frames), total),
+        "reach": share("", sum(f.by_all for f in frames), total),
+        "latency_p50_ms": _mean(latencies["p50"]),
+        "latency_p99_ms": _mean(latencies["p99"]),
+        "bytes_per_s": _mean([f.bytes_per_s for f in frames]),
     }
-    for quantile in ("p50", "p99"):
-        measured[f"latency_{quantile}_ms"] = _mean([f.latency_ms[quantile] for f in frames])
-    measured["bytes_per_s"] = _mean([f.bytes_per_s for f in frames])
     # With trees, recovery may be faster than the repair of the tree: who brought an event says nothing of reach.
     skipped = ("reach_gossip",) if plan.question.mode == "tree" else ()
     return Check(
         question=plan.question,
         seeds=len(frames),
         events=total,
-        compared=tuple(_compared(plan, name, *measured[name]) for name in ERRORS if name not in skipped),
+        compared=tuple(_compared(plan, name, measured[name]) for name in ERRORS if name not in skipped),
     )
 
 
-def _share(hits: int, of: int) -> tuple[float, Interval]:
-    return hits / max(1, of), wilson(hits, of)
+def _mean(values: list[float]) -> Estimate:
+    """The mean of several runs; of a single run its value."""
+    return mean("", values) if len(values) > 1 else exact("", values[0])
 
 
-def _mean(values: list[float]) -> tuple[float, Interval]:
-    return fmean(values), interval(values)
-
-
-def _compared(plan: Plan, name: str, measured: float, between: Interval) -> Compared:
+def _compared(plan: ClusterPlan, name: str, measured: Estimate) -> Compared:
     stated, error = ERRORS[name][0], planner.error(name, plan.question.members)
     predicted = getattr(plan, name)
-    low, high = between
-    least = most = predicted
-    if name == "latency_p99_ms":
-        least, most = plan.latency_p99_between_ms
+    least, most = plan.latency_p99_between_ms if name == "latency_p99_ms" else (predicted, predicted)
     if name in ABSOLUTE:
         least, most = least - error, most + error
     else:
@@ -160,18 +154,17 @@ def _compared(plan: Plan, name: str, measured: float, between: Interval) -> Comp
     return Compared(
         name=name,
         predicted=predicted,
-        measured=measured,
-        low=low,
-        high=high,
+        measured=measured.value,
+        low=measured.low,
+        high=measured.high,
         least=least,
         most=most,
         stated=stated,
-        within=least <= high and low <= most,
-        by_mean=least <= measured <= most,
+        within=least <= measured.high and measured.low <= most,
     )
 
 
-def questions(count: int, seed: int) -> list[Question]:
+def questions(count: int, seed: int) -> list[PlanQuestion]:
     """Random settings: small enough to simulate, with varied load, loss, crashes and targets (most of them so low that
     failures can be counted)."""
     rng = random.Random(f"{seed}/questions")
@@ -182,7 +175,7 @@ def questions(count: int, seed: int) -> list[Question]:
         latency_ms = round(10 ** rng.uniform(0, 2))
         load = 10 ** rng.uniform(-0.5, 0.9)  # events a round of ten latencies
         found.append(
-            Question(
+            PlanQuestion(
                 members=members,
                 publishers=publishers,
                 rate=round(load / publishers / (10 * latency_ms / 1e3), 4),

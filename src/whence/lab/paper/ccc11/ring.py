@@ -179,13 +179,6 @@ COLOURS = {
     "ALIVE": "#56b4e9",
 }
 """Of messages in the picture. Of ALIVE only those to z, which decide; polls and others are left out."""
-NAMES = {"Update": "UPDATE", "Exclude": "EXCLUDE", "AckExclude": "ACKEXCLUDE", "ReqCoord": "REQCOORD"} | {
-    "AckCoord": "ACKCOORD",
-    "CJoin": "CJOIN",
-    "AckCJoin": "ACKCJOIN",
-    "Alive": "ALIVE",
-}
-"""Our messages by the paper's names."""
 
 
 def draw(rows: list[Row]) -> Any:
@@ -214,7 +207,7 @@ def _lanes(axes: Any, rows: list[Row], run: str) -> None:
                 f"{ticket}", (a, y), xytext=(3, 5), textcoords="offset points", fontsize=8, bbox=BEHIND, zorder=3
             )
     for row in (row for row in rows if row["run"] == run and row["kind"] == "send"):
-        what = NAMES.get(row["what"], row["what"])
+        what = row["what"].upper()  # our messages have the paper's names, spelled as classes
         if what in COLOURS and row["to"] in level and row["who"] in level and (what != "ALIVE" or row["to"] == "z"):
             lost = row["arrives"] < 0
             end = (row["arrives"] if not lost else row["at"] + 0.05, level[row["to"]])
