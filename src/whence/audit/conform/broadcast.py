@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from whence.audit.trace.foreign import ForeignStep, Imported, Rejected, rows
+from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, rows
 from whence.errors import HistoryError, TraceError
 
 BROADCASTS: Final = ("broadcast", "add")
@@ -37,7 +37,7 @@ class _History:
     def __init__(self, path: Path) -> None:
         self._file = str(path)
         self._path = path
-        self._refused: list[Rejected] = []
+        self._refused: list[NotTaken] = []
         self._steps: list[ForeignStep] = []
         self._count: Counter[int] = Counter()
         self._sent: dict[Any, tuple[int, str]] = {}
@@ -129,4 +129,4 @@ class _History:
         self._count[process] += 1
 
     def _refuse(self, line: int, reason: str) -> None:
-        self._refused.append(Rejected(self._file, line, reason))
+        self._refused.append(NotTaken(self._file, line, reason))

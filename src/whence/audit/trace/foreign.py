@@ -8,7 +8,7 @@ from typing import NamedTuple
 from whence.audit.trace.schema import Row
 
 
-class Rejected(NamedTuple):
+class NotTaken(NamedTuple):
     """What is not taken from a file, and why."""
 
     file: str
@@ -23,7 +23,7 @@ class Imported(NamedTuple):
     """The rows of a trace, and what of the files is not among them."""
 
     rows: list[Row]
-    refused: list[Rejected]
+    refused: list[NotTaken]
 
 
 class ForeignStep(NamedTuple):
@@ -46,12 +46,12 @@ def rows(steps: Iterable[ForeignStep], run: str, cluster: str, order: str, ended
     process that begins there begins with nothing and promises `order`; of another the first steps are missing.
     `ended`: nothing comes after these steps."""
     mine: dict[str, dict[int, ForeignStep]] = {}
-    refused: list[Rejected] = []
+    refused: list[NotTaken] = []
     for step in steps:
         other = mine.setdefault(step.process, {}).setdefault(step.number, step)
         if other is not step:
             why = f"{step.process} counts {step.number} a second time, as in {other.file}: line {other.line}"
-            refused.append(Rejected(step.file, step.line, why))
+            refused.append(NotTaken(step.file, step.line, why))
     first = min(1, *(min(by_number) for by_number in mine.values()), 1)
     out: list[Row] = []
     for process, by_number in mine.items():
