@@ -102,7 +102,7 @@ def _nines(probability: float) -> str:
 
 
 def _checked(args: argparse.Namespace, found: ClusterPlan) -> int:
-    from whence.lab.paper.ccc11.predict import check
+    from whence.lab.paper.ccc11.planner import check
 
     with progress("simulating") as tick:
         [done] = check([found.question], args.seeds, args.events, None, lambda done, total: tick(done / total, ""))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
@@ -26,7 +26,7 @@ from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.live.events import Batches, Event, EventBatch, Events, MemberChanges
+from whence.live.events import Event, EventBatch, Events, MemberChanges
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
 from whence.live.net.host import Host, lease_ns
@@ -213,7 +213,7 @@ class Cluster:
         self._reader = Events(self._node, self._entry.on_alert, self._reader)
         return self._reader
 
-    def batches(self, frames: int = 8) -> Batches:
+    def batches(self, frames: int = 8) -> AsyncIterator[EventBatch]:
         """The same in batches, up to so many frames at a time, for applications that read many events a second:
 
             async for batch in cluster.batches():
@@ -223,7 +223,13 @@ class Cluster:
         asked for."""
         if type(frames) is not int or frames < 1:
             raise UsageError(f"batches of 1 frame or more, not {frames!r}")
-        return Batches(self.events(), frames)
+        events = self.events()
+
+        async def read() -> AsyncIterator[EventBatch]:
+            while batch := await events.batch(frames):
+                yield batch
+
+        return read()
 
     # -- publishing ---------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from whence.core.config import MS
 from whence.core.order.sizing import buffer_size, recovery_fanout
 from whence.errors import ConfigError
 from whence.lab import plan as planner
-from whence.lab.paper.ccc11 import predict
+from whence.lab.paper.ccc11 import planner as predict
 from whence.lab.plan import ABSOLUTE, ERRORS, PlanQuestion
 from whence.lab.sim.scenario import config_of, parse
 from whence.lab.sim.settings import to_toml
@@ -245,7 +245,7 @@ def test_predictions_hold_at_settings_that_nobody_tuned_for(n: int) -> None:
 def test_a_wrong_prediction_is_seen() -> None:
     """The comparison can fail: the measurement of one plan does not fit another's."""
     lossy = predict.simulated(PlanQuestion(members=12, publishers=2, rate=4.0, loss=0.3, target=0.3), 40)
-    frames = predict.measure(lossy, 40, seed=1)
+    frames = predict.simulate(lossy, 40, seed=1)
     sure = predict.simulated(PlanQuestion(members=12, publishers=2, rate=4.0, loss=0.3, target=0.999), 40)
     assert not predict.compare(sure, [frames], 40).within
     assert {c.name for c in predict.compare(sure, [frames], 40).compared} == set(ERRORS) >= set(ABSOLUTE)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from whence.errors import UsageError
 
 if TYPE_CHECKING:
-    from whence.lab.paper.frame import Outcome, Row, RunOptions, Study
+    from whence.lab.paper.frame import Row, RunOptions, Study, StudyOutcome
 
 EXPERIMENTS = {
     "ccc11/ring": "Theorem 4.2 refuted: the published ring gives a ticket two owners, ours does not (drawn)",
@@ -73,6 +73,6 @@ class Experiment:
         """Run it. Expensive."""
         return self.study.measure(options)
 
-    def outcome(self, rows: list[Row]) -> Outcome:
+    def outcome(self, rows: list[Row]) -> StudyOutcome:
         """What follows from the rows. Cheap."""
         return self.study.outcome(rows)

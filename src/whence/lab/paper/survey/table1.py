@@ -30,7 +30,7 @@ from whence.core.order.survey.registry import make
 from whence.core.order.survey.timed import DeltaStamp, TimeStamp
 from whence.core.order.survey.vector import CompactStamp, IdStamp, IntervalStamp, VectorStamp
 from whence.lab.paper.frame import Row as Point
-from whence.lab.paper.frame import RunOptions, Statistics, Study, run_all, summary
+from whence.lab.paper.frame import RunOptions, Statistics, Study, grid, summary
 from whence.lab.paper.plots import panels
 from whence.lab.paper.survey import reliable as rl
 from whence.lab.paper.survey.convoy import ConvoySetting
@@ -305,13 +305,8 @@ def measure(options: RunOptions) -> list[Point]:
     tasks += [(change, order, n) for order in MECHANISMS for n in sizes[:2]]
     tasks += [(chained, n, rates[0], min(1.0, seconds)) for n in sizes if n > SUBGROUP]
     tasks += [(in_hostile, order, options.quick) for order in ORDERS]
-    settings = [
-        {"part": function.__name__, "arguments": arguments, "seed": options.seed * 1000 + i}
-        for function, *arguments in tasks
-        for i in range(seeds)
-    ]
-    found = run_all(f"{__name__}:point", settings, options.master, options.count("runs"))
-    return [_row(found[i : i + seeds]) for i in range(0, len(found), seeds)]
+    settings = [{"part": function.__name__, "arguments": arguments} for function, *arguments in tasks]
+    return [_row(runs) for runs in grid(options, settings, seeds, f"{__name__}:point")]
 
 
 def point(setting: Mapping[str, Any]) -> Point:
