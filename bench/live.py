@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 from bench.peers.worker import Job
 
-from whence.live.fleet.process import Process, Processes
+from whence.live.fleet.process import Child, Children
 
 MEMBERS = 4
 BATCH, LARGE = 20, 200
@@ -41,13 +41,13 @@ Row = dict[str, Any]
 
 async def _measure(peer: str, job: Job, attacked: bool = False) -> list[dict[str, Any]]:
     """The figures of each process; `attacked`: with strangers at all of their sockets meanwhile."""
-    async with Processes[Process]() as group:
-        peers = [group.add(Process(f"{peer} {i}", f"bench.peers.{peer}", cwd=ROOT)) for i in range(job.members)]
+    async with Children[Child]() as group:
+        peers = [group.add(Child(f"{peer} {i}", f"bench.peers.{peer}", cwd=ROOT)) for i in range(job.members)]
         jobs = [msgspec.structs.replace(job, number=number) for number in range(job.members)]
         addresses = await group.together(p.start(mine, LIMIT_S) for p, mine in zip(peers, jobs, strict=True))
         await group.ask("connect", addresses=addresses, timeout=LIMIT_S)
         if attacked:
-            await group.add(Process("attack", "bench.peers.attack", cwd=ROOT)).start(addresses)
+            await group.add(Child("attack", "bench.peers.attack", cwd=ROOT)).start(addresses)
         found = await group.together(p.ask("go", timeout=LIMIT_S + job.seconds) for p in peers)
         await group.kill()  # no need to wait until all have left
         return found

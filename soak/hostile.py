@@ -27,11 +27,8 @@ from whence.core.wire import frame_stream
 from whence.core.wire.codec import header
 from whence.errors import WhenceError
 from whence.lab.sim.lies import Liar
-from whence.live.bridge.client import Client
-from whence.live.bridge.door import Door
+from whence.live.bridge.door import Client, ClientAccepted, ClientGreeting, ClientRefused, Door, Line, Request, Safety
 from whence.live.bridge.envelope import Reader
-from whence.live.bridge.line import Accepted, Line, Refused, Request, Safety
-from whence.live.bridge.line import Greeting as DoorGreeting
 from whence.live.net import keys, tls
 from whence.live.net.hello import Greeting, direct, encode_hello
 from whence.live.net.transport import parse_address
@@ -107,12 +104,14 @@ class Attack:
             try:
                 reader, writer = await asyncio.open_connection(*parse_address(self.door))
                 line = Line(reader, writer, safety.guard)
-                await line.say(DoorGreeting())
+                await line.say(ClientGreeting())
                 number = rng.choice((1, 2, 7, 1 << 40, (1 << 62) - 1))
                 name = rng.choice(("liar", "x" * 64, "other", "\0", "\x01whence:"))
                 payload = rng.choice((b"", b"\x01whence:[1]", rng.randbytes(1000)))
                 asked = Request(rng.choice(("live", "other")), name, number, payload, rng.random() < 0.5, False)
-                await line.say(rng.choice((asked, Accepted(number), Refused(number, "no"), DoorGreeting())))
+                await line.say(
+                    rng.choice((asked, ClientAccepted(number), ClientRefused(number, "no"), ClientGreeting()))
+                )
                 self.sent += 1
                 async with asyncio.timeout(0.05):
                     await line.hear()

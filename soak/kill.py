@@ -18,9 +18,8 @@ import whence
 from soak.verdict import tell, verdict
 from whence.errors import FleetError
 from whence.live.fleet.fleet import Fleet
-from whence.live.fleet.plan import kills
 from whence.live.fleet.process import narrator
-from whence.live.fleet.task import MemberSpec, Task
+from whence.live.fleet.task import MemberSpec, Task, kills
 
 CORE = ("founding", "probation", "owner", "leaving")
 BURSTS = (1, 1, 2, 4)

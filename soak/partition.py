@@ -1,7 +1,7 @@
-"""`python -m soak.partition`: processes in network namespaces, partitioned and healed under load.
+"""`python -m soak.partition`: processes that are partitioned and healed under load.
 
 The processes must find each other again by themselves. At the end the traces are judged; no ticket may have had two
-owners at a time. Where network namespaces are not allowed, the transports drop the packets.
+owners at a time. The transports drop the packets between the two sides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import whence
 from soak.kill import BURSTS
 from soak.verdict import tell, verdict
 from whence.live.fleet.fleet import Fleet
-from whence.live.fleet.network import Namespaces
 from whence.live.fleet.process import narrator
 from whence.live.fleet.task import MemberSpec, Task
 
@@ -39,7 +37,6 @@ async def soak(
     seconds: float = 10.0,
     rate: float = 20.0,
     order: str = "reliable",
-    namespaces: Namespaces | None = None,
     settings: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
@@ -47,7 +44,7 @@ async def soak(
     two, and half of them, which leaves no quorum and so no tickets."""
     cuts = cuts or ((members - 2, members - 1), (0, 1), tuple(range(members // 2, members)))
     noticed, merged, again = [], [], []
-    async with Fleet(home, traced=home / "trace", network=namespaces) as fleet:
+    async with Fleet(home, traced=home / "trace") as fleet:
         for n in range(members):
             spec = MemberSpec(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
             fleet.member(Task(cluster="soak", members=[spec], bursts=BURSTS, settings={**SETTINGS, **(settings or {})}))
@@ -79,7 +76,6 @@ async def soak(
     return {
         **found,
         "ok": found["ok"] and still and found["published"] > 0,
-        "cut_by": "network namespaces" if namespaces else "the transport",
         "cuts": [list(apart) for apart in cuts],
         "seconds_each": seconds,
         "noticed_by_all": noticed,
@@ -95,26 +91,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each cut")
     parser.add_argument("--members", type=int, default=6)
     parser.add_argument("--rate", type=float, default=20.0, help="events a second of each process")
-    parser.add_argument(
-        "--in-transport", action="store_true", help="cut in the transport though namespaces are allowed"
-    )
     parser.add_argument("--keep", type=Path, help="keep traces and journals in this directory")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     home = args.keep or Path(tempfile.mkdtemp(prefix="whence-soak-"))
     try:
-        in_network = not args.in_transport and Namespaces.allowed()
-        with Namespaces(args.members) if in_network else nullcontext() as namespaces:
-            result = whence.run(
-                soak(
-                    home,
-                    members=args.members,
-                    seconds=args.seconds,
-                    rate=args.rate,
-                    namespaces=namespaces,
-                    say=narrator(),
-                )
-            )
+        work = soak(home, members=args.members, seconds=args.seconds, rate=args.rate, say=narrator())
+        result = whence.run(work)
     finally:
         if args.keep is None:
             shutil.rmtree(home, ignore_errors=True)

@@ -18,8 +18,8 @@ import pytest
 
 from tests.cli.commands import LIMIT, until
 from tests.ports import free_ports
+from whence.live.metrics import ask
 from whence.live.net import keys
-from whence.live.net.metrics import ask
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

@@ -12,7 +12,7 @@ from whence.cli.connect import Notices, metrics, run_until_stopped, security
 from whence.errors import CyclicTopology, UsageError
 from whence.live.api import Cluster
 from whence.live.bridge import Bridge
-from whence.live.net.metrics import Wishes
+from whence.live.metrics import Wishes
 
 
 def bridge(args: argparse.Namespace) -> int:

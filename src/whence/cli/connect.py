@@ -19,8 +19,8 @@ from whence.core.clock import address_of
 from whence.core.config import Settings
 from whence.errors import UsageError
 from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, create, join, run
+from whence.live.metrics import MetricsServer
 from whence.live.net.keys import read_secret
-from whence.live.net.metrics import MetricsServer
 
 TICKETS: Final = 8
 """Unless said otherwise."""

@@ -18,9 +18,8 @@ from whence.cli.connect import run_until_stopped
 from whence.cli.parser import parser
 from whence.errors import UsageError
 from whence.live.fleet.fleet import Fleet
-from whence.live.fleet.plan import Step
 from whence.live.fleet.process import narrator
-from whence.live.fleet.task import MemberSpec, Task
+from whence.live.fleet.task import MemberSpec, PlanStep, Task
 
 PROCESSES = 5
 ORDERS = ("reliable", "causal", "causal", "causal", "unordered")
@@ -94,10 +93,9 @@ def _audited(out: Path, engine: str) -> int:
 async def _live(args: argparse.Namespace) -> int:
     say = narrator()
     async with Fleet(args.out, traced=args.out / "trace") as fleet:
-        for process in "abcde"[:PROCESSES]:
-            members = [
-                MemberSpec(order=order, directory=str(args.out / f"{process}{i}")) for i, order in enumerate(ORDERS)
-            ]
+        for process in range(PROCESSES):
+            homes = [str(args.out / f"{'abcde'[process]}{i}") for i in range(len(ORDERS))]
+            members = [MemberSpec(order=order, directory=home) for order, home in zip(ORDERS, homes, strict=True)]
             members[0].rate = RATE
             fleet.member(Task(cluster="demo", members=members, tickets=TICKETS, drop=LOSS, answers=ANSWERS))
         say(f"starting {PROCESSES} processes with {len(ORDERS)} members each; {LOSS:.0%} of gossip will be lost")
@@ -111,13 +109,13 @@ async def _live(args: argparse.Namespace) -> int:
     return 0
 
 
-def _trouble(seconds: float) -> list[Step]:
+def _trouble(seconds: float) -> list[PlanStep]:
     """A crash and a partition, spread over the time."""
     part = seconds / 10
     return [
-        Step(2.5 * part, "kill", (4,), "kill -9 of a process: five members are gone, one of them a publisher"),
-        Step(1.5 * part, "start", (4,), "it is back, with what its disk remembers"),
-        Step(1.5 * part, "cut", (3,), "a cut: five members hear nothing from the other twenty"),
-        Step(2.0 * part, "heal", say="the cut is healed; they find each other by themselves"),
-        Step(2.5 * part, "wait"),
+        PlanStep(2.5 * part, "kill", (4,), "kill -9 of a process: five members are gone, one of them a publisher"),
+        PlanStep(1.5 * part, "start", (4,), "it is back, with what its disk remembers"),
+        PlanStep(1.5 * part, "cut", (3,), "a cut: five members hear nothing from the other twenty"),
+        PlanStep(2.0 * part, "heal", say="the cut is healed; they find each other by themselves"),
+        PlanStep(2.5 * part, "wait"),
     ]

@@ -18,10 +18,10 @@ from whence.core.wire.limits import DEFAULT
 from whence.errors import UsageError
 from whence.live.api import Cluster, Event
 from whence.live.bridge import Door, Reader, Said, local
+from whence.live.metrics import Wishes
 from whence.live.net.council import PATIENCE
 from whence.live.net.host import Host
 from whence.live.net.keys import read_secret
-from whence.live.net.metrics import Wishes
 
 ANSWER_S: Final = 3.0
 """Seconds for a member to answer."""

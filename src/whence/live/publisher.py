@@ -22,7 +22,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
@@ -229,9 +228,7 @@ class Publisher:
         self._entered = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._entered = False
         await finish(self._tickets.release())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import whence
 from tests.live.net.live import collect, fast, run, until
 from whence.audit.judge import judge
 from whence.audit.trace import read
-from whence.live.fleet.network import Namespaces
 from whence.live.net.disk import Journal
 
 SECRET = b"\x05" * 32
@@ -76,13 +74,9 @@ def test_kills_with_loss_and_load(tmp_path: Path) -> None:
     assert result["kills"] >= 2 and result["lives"] > 5 and result["recovered_by_survivors"], "it must have been felt"
 
 
-@pytest.mark.long  # without namespaces and in fewer processes: tests/live/fleet
+@pytest.mark.long  # in fewer processes: tests/live/fleet
 def test_a_partition_heals_by_itself(tmp_path: Path) -> None:
-    """With network namespaces where they are allowed."""
-
-    with Namespaces(4) if Namespaces.allowed() else nullcontext() as namespaces:
-        work = partition.soak(tmp_path, members=4, cuts=[[3]], seconds=5.0, namespaces=namespaces)
-        result = whence.run(work)
+    result = whence.run(partition.soak(tmp_path, members=4, cuts=[[3]], seconds=5.0))
     assert result["ok"] and result["survivors_agree"] and result["noticed_by_all"] == [True], result
 
 

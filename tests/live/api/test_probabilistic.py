@@ -19,7 +19,7 @@ from whence.audit.trace import MemoryTrace
 from whence.cli import main
 from whence.core.ports import Contracted
 from whence.errors import ConfigError, UsageError
-from whence.live.net.metrics import exposition
+from whence.live.metrics import exposition
 from whence.testing import Faults, MemoryNetwork
 
 BIG = whence.Contract(entries=512, keys=4, move=False)

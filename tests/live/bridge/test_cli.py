@@ -16,9 +16,9 @@ from tests.cli.commands import LIMIT, Command, until
 from whence.cli import main
 from whence.cli.parser import parser
 from whence.live.bridge import everywhere
-from whence.live.bridge.envelope import Asked, wrap
+from whence.live.bridge.envelope import FromClient, wrap
+from whence.live.metrics import ask
 from whence.live.net import keys
-from whence.live.net.metrics import ask
 
 
 def payloads(node: Command) -> list[str]:
@@ -132,5 +132,5 @@ def test_whom_to_trust_can_be_said(start: Callable[..., Command]) -> None:
 async def forge(cluster: str, seed: str) -> None:
     """An event with the heading of a door, and one of our own."""
     async with whence.join(cluster, [seed], insecure=True) as joined, joined.publisher() as publisher:
-        await publisher.publish(wrap(Asked("somebody", 1, False), b"forged"))
+        await publisher.publish(wrap(FromClient("somebody", 1, False), b"forged"))
         await publisher.publish(b"mine")

@@ -21,8 +21,17 @@ from tests.live.net.live import until as soon
 from whence.cli import main
 from whence.errors import BadMessage, NotAccepted, UsageError
 from whence.live.bridge import Client, Door, Reader, Said
-from whence.live.bridge.door import MAX_STRANGERS
-from whence.live.bridge.line import GREETING_BYTES, Accepted, Greeting, Line, Refused, Request, Safety, decode
+from whence.live.bridge.door import (
+    GREETING_BYTES,
+    MAX_STRANGERS,
+    ClientAccepted,
+    ClientGreeting,
+    ClientRefused,
+    Line,
+    Request,
+    Safety,
+    decode,
+)
 from whence.live.net import keys
 from whence.live.net.memory import MemoryNetwork
 from whence.live.net.transport import parse_address
@@ -252,7 +261,7 @@ def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others() ->
             writer.close()
         reader, writer = await asyncio.open_connection(*where)
         line = Line(reader, writer, Safety.of(insecure=True).guard)
-        await line.say(Greeting())
+        await line.say(ClientGreeting())
         await line.say(Request("lobby", "ann", 5, b"its predecessors are not here"))
         writer.close()  # gone while it waits
         async with client(some) as ann:
@@ -310,7 +319,7 @@ def test_a_door_has_a_key_of_its_own() -> None:
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_word_or_a_named_error(data: bytes) -> None:
     with suppress(BadMessage):
-        assert isinstance(decode(data), Request | Accepted | Refused | Greeting)
+        assert isinstance(decode(data), Request | ClientAccepted | ClientRefused | ClientGreeting)
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from whence.core.clock import EventId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
-from whence.live.bridge.envelope import MARK, Asked, Crossed, Probe, Reader, Said, everywhere, local, unwrap, wrap
-from whence.live.bridge.gateway import MAX_TENURES, Forward, Gateway, Passed
+from whence.live.bridge.envelope import MARK, Crossed, FromClient, Probe, Reader, Said, everywhere, local, unwrap, wrap
+from whence.live.bridge.gateway import MAX_TENURES, Forward, Gateway
+from whence.live.bridge.merge import Crossing
 
 Log = list[tuple[EventId, bytes]]
 
@@ -138,7 +139,7 @@ def test_what_was_brought_over_is_told_with_both_names() -> None:
     [forward] = g.read("A", here, everywhere(b"hello"))
     assert isinstance(forward, Forward) and forward.to == "B" and forward.source == str(here)
     there = EventId(5, 2, 1, "me#B")
-    assert g.read("B", there, forward.payload) == [Passed("A", str(here), "B", str(there))]
+    assert g.read("B", there, forward.payload) == [Crossing("A", str(here), "B", str(there))]
     assert g.learned and g.read("A", here, everywhere(b"hello")) == [] and g.stats["A"].again == 1
 
 
@@ -153,8 +154,8 @@ def test_nobody_else_says_what_has_crossed() -> None:
 
 def test_scopes() -> None:
     g, event = gateway(), EventId(0, 1, 1, "a#1")
-    assert g.read("A", event, b"local") == g.read("A", event, wrap(Asked("c", 1), b"local")) == []
-    assert len(g.read("A", event, wrap(Asked("c", 1, True), b"global"))) == 1
+    assert g.read("A", event, b"local") == g.read("A", event, wrap(FromClient("c", 1), b"local")) == []
+    assert len(g.read("A", event, wrap(FromClient("c", 1, True), b"global"))) == 1
     wide = Gateway(("A", "B"), "1", unmarked="global")
     [out] = wide.read("A", event, b"no scope")
     assert isinstance(out, Forward) and unwrap(out.payload)[1] == b"no scope"
@@ -263,15 +264,15 @@ def test_any_json_is_a_heading_or_a_named_error(value: object, tag: int) -> None
 
 def test_readers_read_copies_once_and_hand_on_what_they_know() -> None:
     reader = Reader("A", max_clients=2)
-    first = wrap(Asked("ann", 1), b"one")
+    first = wrap(FromClient("ann", 1), b"one")
     assert reader.read("a", first) == Said(b"one", "A", "a", (), "local", "ann", 1)
     assert reader.read("b", first) is None and reader.copies == 1
     joiner = Reader("A")
     joiner.restore(reader.state())
     assert joiner.read("c", first) is None
-    assert joiner.read("d", wrap(Asked("ann", 2), b"two")) is not None
+    assert joiner.read("d", wrap(FromClient("ann", 2), b"two")) is not None
     for other in ("bob", "cid"):
-        reader.read("e", wrap(Asked(other, 1), b""))
+        reader.read("e", wrap(FromClient(other, 1), b""))
     assert reader.forgotten == 1
     with pytest.raises(BadMessage):
         joiner.restore(b"\x91\x01")
@@ -281,7 +282,7 @@ def test_readers_read_copies_once_and_hand_on_what_they_know() -> None:
 
 def test_a_client_has_numbers_of_its_own_in_each_cluster() -> None:
     reader = Reader("B")
-    assert reader.read("a", wrap(Asked("ann", 1), b"")) is not None
+    assert reader.read("a", wrap(FromClient("ann", 1), b"")) is not None
     assert reader.read("b", wrap(Crossed("e", ("A",), (0, 1, 1, "a#1"), "ann", 1), b"")) is not None
     assert reader.read("c", wrap(Crossed("f", ("A",), (0, 1, 2, "a#1"), "ann", 1), b"")) is None
 
@@ -291,7 +292,7 @@ def test_a_client_has_numbers_of_its_own_in_each_cluster() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_payload_can_be_a_local_event(data: bytes) -> None:
-    for payload in (data, MARK + data, wrap(Asked("ann", 9), data), everywhere(data)):
+    for payload in (data, MARK + data, wrap(FromClient("ann", 9), data), everywhere(data)):
         said = Reader("a").read("1:1.0.1:1@p:1#1", local(payload))
         assert said is not None and (said.payload, said.scope, said.client) == (payload, "local", "")
     gateway = Gateway(("a", "b"), "b1")
@@ -301,11 +302,11 @@ def test_any_payload_can_be_a_local_event(data: bytes) -> None:
 
 def test_headings_of_bridges_and_doors_count_only_from_those_who_are_known() -> None:
     reader = Reader("a", trusted=["door:1", "bridge:1"])
-    for forged in (Asked("ann", 9), Crossed("1:1.0.1:1@x:1#1", ("hall",), (1, 1, 1, "x:1#1"), "ann", 9)):
+    for forged in (FromClient("ann", 9), Crossed("1:1.0.1:1@x:1#1", ("hall",), (1, 1, 1, "x:1#1"), "ann", 9)):
         assert reader.read("1:1.0.1:1@eve:1#1", wrap(forged, b"forged")) is None
     assert reader.forged == 2
     for number in (1, 2, 3):
-        said = reader.read(f"0:1.0.1:{number}@door:1#7", wrap(Asked("ann", number), b"hello"))
+        said = reader.read(f"0:1.0.1:{number}@door:1#7", wrap(FromClient("ann", number), b"hello"))
         assert said is not None and said.number == number, "the forged number 9 has not made them copies"
     assert reader.read("1:1.0.1:2@eve:1#1", everywhere(b"all")) is not None, "everybody may publish for all"
 

@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 from tests.live.fleet.child import Task
-from whence.live.fleet.process import Process, Processes
+from whence.live.fleet.process import Child, Children
 
 ROOT = Path(__file__).parents[3]
 
 
 async def main(hows: list[str]) -> None:
-    async with Processes[Process](stop_s=2.0) as group:
+    async with Children[Child](stop_s=2.0) as group:
         for how in hows:
-            child = group.add(Process(how, "tests.live.fleet.child", cwd=ROOT))
+            child = group.add(Child(how, "tests.live.fleet.child", cwd=ROOT))
             grandchild = await child.start(Task(how))
             print(child.pid, *([grandchild] if grandchild else []), flush=True)
         print("ready", flush=True)

@@ -12,9 +12,8 @@ import whence
 from whence.audit.judge import judge
 from whence.errors import FleetError
 from whence.live.fleet.fleet import Fleet, Look, Members
-from whence.live.fleet.plan import Step
 from whence.live.fleet.process import RUN
-from whence.live.fleet.task import MemberSpec, Task
+from whence.live.fleet.task import MemberSpec, PlanStep, Task
 
 MS = 1_000_000
 SHORT = {"ring_k": 2, "ring_round_ns": 800 * MS, "delta_ns": 300 * MS, "round_ns": 50 * MS, "time_to_recover": 60.0}
@@ -42,7 +41,7 @@ def test_cut_and_heal_really_do_and_the_traces_are_collected(tmp_path: Path) -> 
             await fleet.start()
             await fleet.until("all here", sees(3, 3, 3), LIMIT_S)
             await fleet.until("tickets", lambda looks: all(k["ticket"] is not None for k in looks), LIMIT_S)
-            await fleet.run([Step(0.0, "cut", (2,))])
+            await fleet.run([PlanStep(0.0, "cut", (2,))])
             await fleet.until("apart", sees(2, 2, 1), LIMIT_S)
             before = await fleet.looks()
 
@@ -51,7 +50,7 @@ def test_cut_and_heal_really_do_and_the_traces_are_collected(tmp_path: Path) -> 
 
             apart = await fleet.until("the majority goes on", goes_on, LIMIT_S)
             assert apart[0]["clock"] != apart[2]["clock"]
-            await fleet.run([Step(0.0, "heal")])
+            await fleet.run([PlanStep(0.0, "heal")])
             await fleet.until("one cluster again", sees(3, 3, 3), LIMIT_S)
             await fleet.ask("hush")
             still, looks = await fleet.quiet()
@@ -76,10 +75,10 @@ def test_a_killed_process_comes_back_to_its_address(tmp_path: Path) -> None:
             await fleet.start()
             victim = fleet.all[1]
             address, me, pid = victim.addresses, victim.me, victim.pid
-            await fleet.run([Step(0.0, "kill", (1,), "killed")], said.append)
+            await fleet.run([PlanStep(0.0, "kill", (1,), "killed")], said.append)
             assert not victim.alive and list(victim.killed) == me
             assert len(await fleet.looks()) == 2
-            await fleet.run([Step(0.0, "start", (1,), "back")], said.append)
+            await fleet.run([PlanStep(0.0, "start", (1,), "back")], said.append)
             assert victim.addresses == address and victim.me != me and victim.pid != pid and victim.starts == 2
             await fleet.until("all here", sees(3, 3, 3), LIMIT_S)
             with pytest.raises(FleetError, match=r'(?s)never: not within 0 s: .*"members": 3'):
@@ -139,11 +138,11 @@ def test_two_with_a_council_survive_the_kill_of_either(tmp_path: Path) -> None:
             await fleet.until("tickets", lambda looks: all(k["ticket"] is not None for k in looks), LIMIT_S)
             await asyncio.sleep(4)  # the council has let the second one in; nobody can ask it from outside yet
             for victim, left in ((1, 0), (0, 1)):
-                await fleet.run([Step(0.0, "kill", (victim,))])
+                await fleet.run([PlanStep(0.0, "kill", (victim,))])
                 if left == 0:
                     (before,) = await fleet.looks()
                     await fleet.until("goes on", lambda ks, b=before: ks[0]["delivered"] > b["delivered"] + 40, LIMIT_S)
-                await fleet.run([Step(0.0, "start", (victim,))])
+                await fleet.run([PlanStep(0.0, "start", (victim,))])
                 await fleet.until("both again", lambda ks: all(k["ticket"] is not None for k in ks), LIMIT_S)
                 before = (await fleet.looks())[0]
                 await fleet.until("publish", lambda ks, b=before: ks[0]["delivered"] > b["delivered"] + 40, LIMIT_S)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whence.live.fleet.load import PAYLOAD_BYTES, Pace, payload, published_at
-from whence.live.fleet.plan import DOWN_S, kills
+from whence.live.fleet.task import DOWN_S, PAYLOAD_BYTES, Pace, kills, payload, published_at
 
 
 @given(st.integers(0, 10**19 - 1))

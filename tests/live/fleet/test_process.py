@@ -18,21 +18,21 @@ import whence
 from tests.live.fleet.child import Task
 from tests.long import few
 from whence.errors import FleetError
-from whence.live.fleet.process import Process, Processes
+from whence.live.fleet.process import Child, Children
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120.0
 
 
-def child(name: str = "carol") -> Process:
-    return Process(name, "tests.live.fleet.child", cwd=ROOT)
+def child(name: str = "carol") -> Child:
+    return Child(name, "tests.live.fleet.child", cwd=ROOT)
 
 
-def run(work: Callable[[Processes[Process]], Coroutine[Any, Any, None]]) -> None:
+def run(work: Callable[[Children[Child]], Coroutine[Any, Any, None]]) -> None:
     """The test's own work, with a group of processes that has to be gone afterwards."""
 
     async def main() -> list[int]:
-        async with Processes[Process]() as group:
+        async with Children[Child]() as group:
             try:
                 await work(group)
             finally:
@@ -58,7 +58,7 @@ def gone(pids: list[int]) -> bool:
 
 
 def test_a_process_killed_with_9_is_seen_as_such() -> None:
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         carol = group.add(child())
         await carol.start(Task("well"))
         await carol.ask("say", text="about to write the journal")
@@ -79,7 +79,7 @@ def test_a_process_killed_with_9_is_seen_as_such() -> None:
 def test_one_that_does_not_become_ready_is_named_with_its_last_lines(seconds: float, last: str) -> None:
     """If it has said something by then: that takes as long as Python takes to start."""
 
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         expected = rf"(?s)carol \(pid \d+\) did not become ready within {seconds:g} s" + last
         with pytest.raises(FleetError, match=expected):
             await group.add(child()).start(Task("never ready"), timeout=seconds)
@@ -88,7 +88,7 @@ def test_one_that_does_not_become_ready_is_named_with_its_last_lines(seconds: fl
 
 
 def test_one_that_cannot_start_says_why_in_a_line() -> None:
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         expected = r"^carol cannot go on: disk/journal: no space left on device$"
         with pytest.raises(FleetError, match=expected):
             await group.add(child()).start(Task("fails"))
@@ -99,13 +99,13 @@ def test_one_that_cannot_start_says_why_in_a_line() -> None:
         with pytest.raises(
             FleetError, match=r"(?s)carol ended with exit code 1.*No module named tests.live.fleet.nobody"
         ):
-            await group.add(Process("carol", "tests.live.fleet.nobody", cwd=ROOT)).start(Task("well"))
+            await group.add(Child("carol", "tests.live.fleet.nobody", cwd=ROOT)).start(Task("well"))
 
     run(work)
 
 
 def test_an_answer_that_comes_late_is_not_taken_for_the_next_one() -> None:
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         carol = group.add(child())
         await carol.start(Task("well"))
         with pytest.raises(FleetError, match=r"did not answer 'slow' within 0.05 s"):
@@ -116,7 +116,7 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next_one() -> None:
 
 
 def test_one_that_is_stuck_is_killed_at_the_stop() -> None:
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         carol, dave = group.add(child()), group.add(child("dave"))
         await carol.start(Task("stuck"))
         await dave.start(Task("well"))
@@ -127,7 +127,7 @@ def test_one_that_is_stuck_is_killed_at_the_stop() -> None:
 
 
 def test_what_a_process_has_started_dies_with_it() -> None:
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         carol = group.add(child())
         grandchild = await carol.start(Task("grandchild"))
         assert alive(grandchild)
@@ -140,7 +140,7 @@ def test_what_a_process_has_started_dies_with_it() -> None:
 def test_the_death_of_one_ends_what_the_others_are_waited_for() -> None:
     pids: list[int] = []
 
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         for name in ("carol", "dave", "erin"):
             await group.add(child(name)).start(Task("well"))
         pids.extend(p.pid for p in group.all if p.pid)
@@ -180,7 +180,7 @@ def test_a_parent_that_is_killed_leaves_none_behind_either() -> None:
 
 
 def test_a_running_process_is_not_started_twice() -> None:
-    async def work(group: Processes[Process]) -> None:
+    async def work(group: Children[Child]) -> None:
         carol = group.add(child())
         await carol.start(Task("well"))
         with pytest.raises(FleetError, match="carol is running already"):

@@ -13,7 +13,7 @@ import pytest
 
 import whence
 from tests.live.net.live import FAST, run, say, until
-from whence.live.net.metrics import TICKET_PATIENCE_S, Wishes, exposition, health
+from whence.live.metrics import TICKET_PATIENCE_S, Wishes, exposition, health
 from whence.live.net.transport import Faults
 from whence.testing import MemoryNetwork
 

@@ -12,8 +12,8 @@ import pytest
 import whence
 from tests.live.net.live import run
 from whence.errors import UsageError
-from whence.live.net import metrics
-from whence.live.net.metrics import BUCKETS, Latency, MetricsServer, ask, exposition, health
+from whence.live import metrics
+from whence.live.metrics import BUCKETS, Latency, MetricsServer, ask, exposition, health
 from whence.testing import MemoryNetwork
 
 SAMPLE = re.compile(

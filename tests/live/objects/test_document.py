@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.live.objects.events import at, event
 from whence.errors import UsageError
 from whence.live.objects import BadOperation, Document, Objects, document
-from whence.live.objects.operations import PREFIX, Update, decode, encode
+from whence.live.objects.kernel import PREFIX, Edit, decode, encode
 
 pytest.importorskip("pycrdt")
 
@@ -184,7 +184,7 @@ def test_an_update_that_is_none_changes_nothing() -> None:
     objects.apply(event(d.insert(0, "text"), 1))
     before = objects.state()
     for n, update in enumerate((b"\xff", b"\x01", decode(d.insert(0, "x")).update[:-3]), 1):  # type: ignore[union-attr]
-        objects.apply(event(encode(Update("d", 9, 1, update)), n, owner=f"liar#{n}"))
+        objects.apply(event(encode(Edit("d", 9, 1, update)), n, owner=f"liar#{n}"))
     assert objects.stats.malformed == 3 and objects.state() == before and d.text == "text"
     with pytest.raises(BadOperation):
         d.restore(b"\x93\x01\x02\x03")
@@ -207,7 +207,7 @@ def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch)
             update[rng.randrange(len(update))] = rng.randrange(256)
         before = d.text
         bad = objects.stats.malformed
-        objects.apply(event(encode(Update("d", 1, 1, bytes(update))), n, owner=f"liar{n}#1"))
+        objects.apply(event(encode(Edit("d", 1, 1, bytes(update))), n, owner=f"liar{n}#1"))
         assert objects.stats.malformed == bad or d.text == before
     assert objects.stats.malformed > 1000
     assert isinstance(d.draft, str) and isinstance(objects.state(), bytes)
@@ -234,7 +234,7 @@ def test_a_half_applied_update_is_undone_but_an_interrupt_is_not_swallowed(name:
 
     whole = d._doc
     d._doc = Half(whole)  # type: ignore[assignment]
-    payload = encode(Update("d", 9, 1, b"\0\0"))
+    payload = encode(Edit("d", 9, 1, b"\0\0"))
     if name == "KeyboardInterrupt":
         with pytest.raises(KeyboardInterrupt):
             objects.apply(event(payload, 2, owner="b#1"))

@@ -12,7 +12,7 @@ from tests.core.member.net import MS
 from tests.live.objects.net import Holder, ObjectsNet
 from whence.core.clock import precedes
 from whence.live.objects import Objects, events_of
-from whence.live.objects.operations import Set, decode
+from whence.live.objects.kernel import Set, decode
 
 pytest.importorskip("pycrdt")
 

@@ -1,7 +1,6 @@
 """Beyond one cluster: bridges between clusters, and publishers that are no members (docs/survey.md)."""
 
-from whence.live.bridge.client import Client
-from whence.live.bridge.door import Door
+from whence.live.bridge.door import Client, Door
 from whence.live.bridge.envelope import Reader, Said, everywhere, local
 from whence.live.bridge.live import Bridge
 from whence.live.bridge.merge import merge

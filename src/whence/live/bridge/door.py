@@ -1,11 +1,19 @@
-"""Open groups, the member's side: non-members publish through a member (SURVEY 3.2).
+"""Open groups: non-members publish through a member (SURVEY 3.2).
+
+    async with Client("lobby", ["10.0.0.5:7100", "10.0.0.6:7100"], secret=...) as client:
+        await client.publish(b"hello")
 
 1. The client names its events, `(client, number)`. A member publishes what it is asked to under that name, and says
-   `Accepted` when it is delivered here. It publishes number n only when it has delivered n - 1.
+   `ClientAccepted` when it is delivered here. It publishes number n only when it has delivered n - 1.
 2. A client may ask several members. All members read the first event of a name and drop the rest (`Reader`).
+3. One event of a client is under way at a time. It is asked of one member, and of the next under the same name when
+   there is no answer in time. It counts as published when `copies` members have delivered it: then it survives the
+   death of all of them but one.
 
-A door needs to see what is delivered: the application reads its events through `Door.read`. It holds a ticket for as
-long as it is open: a ring of few coordinators does not survive the crash of one (docs/ring.md).
+Client and door talk over a stream that is protected like those of members, by a secret or certificates of its own:
+clients need not hold the cluster's. A door sees what is delivered because the application reads its events through
+`Door.read`. It holds a ticket for as long as it is open: a ring of few coordinators does not survive the crash of one
+(docs/ring.md).
 """
 
 from __future__ import annotations
@@ -13,19 +21,155 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
-from types import TracebackType
-from typing import Any, Self
+import secrets
+import ssl
+import time
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
-from whence.errors import ClusterClosed, RemoteError, Unauthentic, UsageError
+import msgspec
+
+from whence.core.wire import DEFAULT
+from whence.core.wire.codec import StreamDecoder, frame_stream
+from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, Unauthentic, UsageError
 from whence.live.api import Cluster
-from whence.live.bridge.envelope import Asked, Reader, Said, wrap
-from whence.live.bridge.line import Accepted, Line, Refused, Request, Safety
+from whence.live.bridge.envelope import FromClient, Reader, Said, wrap
 from whence.live.events import Event
+from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.live.net.keys import PUBLISHER, Keys
+from whence.live.net.keys import load as load_keys
 from whence.live.net.listener import Listener, Refusals, failed_handshake
-from whence.live.net.tls import peer
-from whence.live.net.transport import NetStats, parse_address, show_address
+from whence.live.net.tls import contexts, peer, refusal
+from whence.live.net.transport import NetStats, is_loopback, parse_address, show_address
+
+MAX_CLIENT: Final = 64
+"""Characters of a client's name."""
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """Publish this for a client in this cluster. `ask` False: do not, only say when it is delivered here."""
+
+    cluster: str
+    client: str
+    number: int
+    payload: bytes
+    everywhere: bool = False
+    ask: bool = True
+
+
+class ClientAccepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """It is delivered at this member."""
+
+    number: int
+
+
+class ClientRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """This member will not do it; another one may."""
+
+    number: int
+    reason: str
+
+
+class ClientGreeting(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """The first word on a line, by the client: short, so that a stranger cannot make a door keep much."""
+
+    number: int = 1
+    """Nothing: every word has one."""
+
+
+Word = Request | ClientAccepted | ClientRefused | ClientGreeting
+
+GREETING_BYTES: Final = 256
+"""The largest first record on a line."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Word)
+_LIMITS = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_payload_bytes + 4096)
+
+
+def decode(data: bytes) -> Word:
+    """A word, or `BadMessage`."""
+    try:
+        word: Word = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadMessage(f"no word between client and member: {error}") from None
+    if not 1 <= word.number < 1 << 62 or (isinstance(word, Request) and not 1 <= len(word.client) <= MAX_CLIENT):
+        raise BadMessage("a word with a number or a name that cannot be")
+    return word
+
+
+@dataclass
+class Safety:
+    """Who may be at the other end, said as for a member: one of `secret`, `tls`, `insecure`."""
+
+    guard: Guard
+    server: ssl.SSLContext | None = None
+    client: ssl.SSLContext | None = None
+
+    @classmethod
+    def of(
+        cls,
+        secret: bytes | str | None = None,
+        tls: Keys | str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+        *addresses: str,
+    ) -> Safety:
+        """`addresses`: where the lines lead; without protection they have to be on this machine."""
+        if sum((secret is not None, tls is not None, insecure)) != 1:
+            raise UsageError("who may publish here? Give one of secret, tls or insecure=True, the same as at the door")
+        if secret is not None:
+            return cls(SecretGuard(secret))
+        if tls is not None:
+            keys = tls if isinstance(tls, Keys) else load_keys(tls)
+            return cls(TlsGuard(), *contexts(keys.ca, keys.certificate, keys.key))
+        for address in addresses:
+            if not is_loopback(parse_address(address)[0]):
+                raise UsageError(f"insecure=True is for loopback only, not for {address}")
+        return cls(Plain())
+
+
+class Line:
+    """One end of a stream of words."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, guard: Guard) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._guard = guard
+        limits = msgspec.structs.replace(_LIMITS, max_message_bytes=_LIMITS.max_message_bytes + guard.overhead)
+        self._limits = limits
+        self._decoder = StreamDecoder(limits)
+        self._words: deque[Word] = deque()
+
+    async def greeted(self) -> None:
+        """Wait for the client's greeting. Nothing is kept of a record that is too long to be one."""
+        try:
+            length = int.from_bytes(await self.reader.readexactly(4), "big")
+            if length > GREETING_BYTES:
+                raise BadMessage(f"a first record of {length} bytes is no greeting")
+            first = await self.reader.readexactly(length)
+        except asyncio.IncompleteReadError:
+            raise ClusterClosed("the line was closed at the other end") from None
+        if not isinstance(decode(self._guard.open(first)), ClientGreeting):
+            raise BadMessage("the first record is no greeting")
+
+    async def say(self, word: Word) -> None:
+        self.writer.write(frame_stream(self._guard.seal(_encode(word)), self._limits))
+        await self.writer.drain()
+
+    async def hear(self) -> Word:
+        """The next word. A `RemoteError` for what is none; `ClusterClosed` when the other end is closed."""
+        while not self._words:
+            data = await self.reader.read(1 << 16)
+            if not data:
+                raise ClusterClosed("the line was closed at the other end")
+            self._words += (decode(self._guard.open(packet)) for packet in self._decoder.feed(data))
+        return self._words.popleft()
+
+    def close(self) -> None:
+        self.writer.close()
+
 
 log = logging.getLogger("whence.live.bridge")
 
@@ -85,9 +229,7 @@ class Door:
         await self._publisher.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in (over := [*self._listener.close(), *self._lines, *self._tasks]):
             task.cancel()
         if over:
@@ -140,7 +282,7 @@ class Door:
             self._listener.known(client)
             if len(self._lines) >= MAX_LINES:
                 self.stats["door.refused"] += 1
-                await line.say(Refused(1, f"{MAX_LINES} clients are here already"))
+                await line.say(ClientRefused(1, f"{MAX_LINES} clients are here already"))
                 return
             self._lines.add(task)
             await self._talk(line)
@@ -166,7 +308,7 @@ class Door:
             reason = may or self._refusal(word)
             if reason:
                 self.stats["door.refused"] += 1
-                await line.say(Refused(word.number, reason))
+                await line.say(ClientRefused(word.number, reason))
                 continue
             answer = asyncio.ensure_future(self._carry_out(word))
             gone = asyncio.ensure_future(line.reader.read(1))  # nothing more is said before the answer
@@ -182,7 +324,7 @@ class Door:
                 if not gone.cancelled():
                     gone.exception()  # a broken line is a closed one
             self.stats["door.accepted"] += 1
-            await line.say(Accepted(word.number))
+            await line.say(ClientAccepted(word.number))
 
     def _may_publish(self, line: Line) -> str:
         """Why not; empty: it may. A certificate says; whoever holds a secret may."""
@@ -212,7 +354,7 @@ class Door:
         task.add_done_callback(self._tasks.discard)
 
     async def _publish(self, request: Request) -> None:
-        heading = Asked(request.client, request.number, request.everywhere)
+        heading = FromClient(request.client, request.number, request.everywhere)
         try:
             await self._publisher.publish(wrap(heading, request.payload))
             self.stats["door.published"] += 1
@@ -243,3 +385,123 @@ class _Client(asyncio.StreamReaderProtocol):
     def close(self) -> None:
         if self._line is not None:
             self._line.transport.abort()
+
+
+RETRY_S = 0.2
+HEADING_ROOM = 4096
+"""Bytes of a payload that are left to headings: it may cross bridges."""
+
+
+class Client:
+    """A process outside the cluster that publishes in it."""
+
+    def __init__(
+        self,
+        cluster: str,
+        via: Sequence[str],
+        *,
+        secret: bytes | str | None = None,
+        tls: Keys | str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+        client: str | None = None,
+        last: int = 0,
+        copies: int | None = None,
+        patience: float = 5.0,
+        timeout: float = 60.0,
+    ) -> None:
+        """`via`: doors of members. `client` and `last`, the last number it has used: to go on as the client it was;
+        else it is a new one. `copies`: members that must have delivered an event (default two, or one where only one is
+        named: then its death can lose what it alone has). More: survives more deaths at once, and waits for more
+        answers. `patience`: seconds until the next member is asked. `timeout`: seconds until it is given up."""
+        if not via:
+            raise UsageError("a client needs a member to publish through")
+        self.via = list(dict.fromkeys(via))
+        for address in self.via:
+            parse_address(address)
+        self.copies = min(2, len(self.via)) if copies is None else copies
+        if not 1 <= self.copies <= len(self.via):
+            raise UsageError(f"copies must be 1 .. {len(self.via)}, as many as there are members to ask: {self.copies}")
+        self.client = client or secrets.token_hex(8)
+        if len(self.client) > MAX_CLIENT:
+            raise UsageError(f"a client's name has at most {MAX_CLIENT} characters")
+        self.cluster = cluster
+        self.number = last
+        self.patience = patience
+        self.timeout = timeout
+        self.asked_again = 0
+        self._safety = Safety.of(secret, tls, insecure, *self.via)
+        self._lines: dict[str, Line] = {}
+        self._answers: dict[str, str] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for address in list(self._lines):
+            self._hang_up(address)
+
+    async def publish(self, payload: bytes, everywhere: bool = False) -> int:
+        """Publish after all that was published before; returns its number. Raises `NotAccepted`: then call it again,
+        with the same payload."""
+        cap = DEFAULT.max_payload_bytes - HEADING_ROOM
+        if len(payload) > cap:
+            raise UsageError(f"an event from outside holds at most {cap} bytes, not {len(payload)}")
+        request = Request(self.cluster, self.client, self.number + 1, payload, everywhere)
+        over = time.monotonic() + self.timeout
+        while not await self._try(request):
+            if time.monotonic() > over:
+                said = "; ".join(f"{address}: {answer}" for address, answer in self._answers.items())
+                raise NotAccepted(f"not enough members took it within {self.timeout:g} s ({said})")
+            self.asked_again += 1
+            await asyncio.sleep(RETRY_S)
+        self.number += 1
+        return self.number
+
+    async def _try(self, request: Request) -> bool:
+        """Ask one member after the other to publish it, and when one has, the next whether it has got it, too."""
+        confirm = Request(request.cluster, request.client, request.number, b"", request.everywhere, ask=False)
+        have: list[str] = []
+        for address in self.via:
+            if await self._ask(address, confirm if have else request):
+                have.append(address)
+            if len(have) == self.copies:
+                break
+        # The next event begins with a member that has this one: others may have to wait for it.
+        self.via = [*have, *(address for address in self.via if address not in have)]
+        return len(have) == self.copies
+
+    async def _ask(self, address: str, request: Request) -> bool:
+        """One member's answer, in time."""
+        try:
+            async with asyncio.timeout(self.patience):
+                line = self._lines.get(address) or await self._connect(address)
+                await line.say(request)
+                word = await line.hear()
+            if isinstance(word, ClientAccepted) and word.number == request.number:
+                self._answers[address] = "has it"
+                return True
+            self._answers[address] = word.reason if isinstance(word, ClientRefused) else "makes no sense"
+            return False
+        except TimeoutError:
+            self._answers[address] = f"no answer within {self.patience:g} s"
+        except ssl.SSLError as error:
+            self._answers[address] = str(refusal(error))
+        except (OSError, ClusterClosed, RemoteError) as error:
+            self._answers[address] = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        except asyncio.CancelledError:
+            self._hang_up(address)  # its answer would be taken for that to the next question
+            raise
+        self._hang_up(address)
+        return False
+
+    async def _connect(self, address: str) -> Line:
+        host, port = parse_address(address)
+        reader, writer = await asyncio.open_connection(host, port, ssl=self._safety.client)
+        line = self._lines[address] = Line(reader, writer, self._safety.guard)
+        await line.say(ClientGreeting())
+        return line
+
+    def _hang_up(self, address: str) -> None:
+        line = self._lines.pop(address, None)
+        if line is not None:
+            line.close()

@@ -57,7 +57,7 @@ class Probe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """Of the bridges on its way that are starting as well, and of the one that asks, the one with the greatest id."""
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+class FromClient(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     """A client that is no member had it published; `(client, number)` names it. There may be copies."""
 
     client: str
@@ -69,7 +69,7 @@ class Local(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     """Born here, for this cluster: the escape of a payload that begins like a heading."""
 
 
-Heading = Everywhere | Crossed | Probe | Asked | Local
+Heading = Everywhere | Crossed | Probe | FromClient | Local
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Heading)
@@ -107,7 +107,7 @@ def _check(heading: Heading) -> None:
             wrong = not event or not path
         case Probe(bridge, path, newest):
             texts, wrong = (bridge, newest, *path), not bridge
-        case Asked(client, number):
+        case FromClient(client, number):
             texts, numbers, wrong = (client,), (number,), not client or number < 1
         case Everywhere() | Local():
             wrong = False
@@ -130,7 +130,7 @@ def local(payload: bytes) -> bytes:
 
 def believed(heading: Heading | None, owner: str, trusted: Container[str] | None) -> bool:
     """Whether this member may write this heading: those of bridges and doors only they may."""
-    return trusted is None or not isinstance(heading, Crossed | Probe | Asked) or address_of(owner) in trusted
+    return trusted is None or not isinstance(heading, Crossed | Probe | FromClient) or address_of(owner) in trusted
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
@@ -158,7 +158,7 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 class Reader:
     """Reads the events of one cluster: without headings, each once.
 
-    Copies come only from clients that asked several members (`Asked`). Which numbers of a client were read is the whole
+    Copies come only from clients that asked several members. Which numbers of a client were read is the whole
     state of a reader: `state` and `restore` are for an application that gives its own to joiners.
     """
 
@@ -194,7 +194,7 @@ class Reader:
                 return Said(body, self.cluster, event, scope="global")
             case Probe():
                 return None
-            case Asked(client, number, beyond):
+            case FromClient(client, number, beyond):
                 said = Said(body, self.cluster, event, (), "global" if beyond else "local", client, number)
             case Crossed(home, path, _, client, number):
                 said = Said(body, path[0], home, path, "global", client, number)

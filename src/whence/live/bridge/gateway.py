@@ -26,9 +26,9 @@ from whence.core.clock import EventId, MemberId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 from whence.live.bridge.envelope import (
     MAX_PATH,
-    Asked,
     Crossed,
     Everywhere,
+    FromClient,
     Heading,
     Local,
     Probe,
@@ -37,6 +37,7 @@ from whence.live.bridge.envelope import (
     unwrap,
     wrap,
 )
+from whence.live.bridge.merge import Crossing
 
 Numbering = tuple[str, int, int, MemberId]
 """Cluster, ticket, incarnation, owner: whose events have rising numbers."""
@@ -57,16 +58,7 @@ class Forward(msgspec.Struct, frozen=True, gc=False):
     """The event's id where it is taken from."""
 
 
-class Passed(msgspec.Struct, frozen=True, gc=False):
-    """The bridge has brought an event across: its ids on both sides."""
-
-    source: str
-    event: str
-    to: str
-    published: str
-
-
-GatewayOutput = Forward | Passed
+GatewayOutput = Forward | Crossing
 
 
 @dataclass
@@ -99,7 +91,7 @@ class GatewayStats:
         return {f"bridge.{name}": n for name, n in asdict(self).items()}
 
 
-class Ledger(msgspec.Struct, frozen=True, array_like=True):
+class BridgeLedger(msgspec.Struct, frozen=True, array_like=True):
     """What a bridge keeps on disk."""
 
     version: int
@@ -108,7 +100,7 @@ class Ledger(msgspec.Struct, frozen=True, array_like=True):
     have: tuple[tuple[str, tuple[tuple[str, int, int, MemberId, int], ...]], ...]
 
 
-_ledger = msgspec.msgpack.Decoder(Ledger)
+_ledger = msgspec.msgpack.Decoder(BridgeLedger)
 
 
 class Gateway:
@@ -199,7 +191,7 @@ class Gateway:
         match heading:
             case Crossed():
                 return msgspec.structs.replace(heading, path=(*heading.path, cluster), hop=hop_of(event))
-            case Asked(client, number, everywhere) if everywhere or self.unmarked == "global":
+            case FromClient(client, number, everywhere) if everywhere or self.unmarked == "global":
                 return Crossed(str(event), (cluster,), hop_of(event), client, number)
             case Everywhere():
                 return Crossed(str(event), (cluster,), hop_of(event))
@@ -253,14 +245,14 @@ class Gateway:
         if len(have) > MAX_TENURES:
             del have[next(iter(have))]
         self.learned = True
-        return [Passed(source, str(EventId(*heading.hop)), cluster, str(event))]
+        return [Crossing(source, str(EventId(*heading.hop)), cluster, str(event))]
 
     def ledger(self) -> bytes:
         """What has to be on disk before the events read so far are done with."""
         self.learned = False
         lives = tuple((c, tuple(some)) for c, some in self.lives.items())
         have = tuple((c, tuple((*tenure, n) for tenure, n in some.items())) for c, some in self.have.items())
-        return msgspec.msgpack.encode(Ledger(1, self.clusters, lives, have))
+        return msgspec.msgpack.encode(BridgeLedger(1, self.clusters, lives, have))
 
     def restore(self, data: bytes) -> None:
         """Go on from the ledger of the last life. `CorruptJournal` for anything else."""

@@ -14,10 +14,8 @@ import msgspec
 
 from whence.audit.trace import Row, read
 from whence.errors import FleetError
-from whence.live.fleet.network import Namespaces
-from whence.live.fleet.plan import Step
-from whence.live.fleet.process import START_S, Process, Processes
-from whence.live.fleet.task import Task
+from whence.live.fleet.process import START_S, Child, Children
+from whence.live.fleet.task import PlanStep, Task
 
 LOOK_S: Final = 0.1
 """Polling interval in seconds."""
@@ -27,7 +25,7 @@ ATTEMPTS: Final = 5
 Look = dict[str, Any]
 
 
-class Members(Process):
+class Members(Child):
     """A process with members of the cluster. After a restart they have the same addresses."""
 
     def __init__(self, number: int, task: Task, module: str, **how: Any) -> None:
@@ -56,16 +54,14 @@ class Members(Process):
             self.killed |= dict.fromkeys(self.me, time.time_ns())
 
 
-class Fleet(Processes[Members]):
+class Fleet(Children[Members]):
     """The processes of one cluster; the first one founds it. Their files are under `home`."""
 
-    def __init__(self, home: Path, *, traced: Path | None = None, network: Namespaces | None = None) -> None:
+    def __init__(self, home: Path, *, traced: Path | None = None) -> None:
         super().__init__()
         self.home = home
         self.traced = traced
         """Directory of the traces; None: no traces."""
-        self.network = network
-        """Where partitions are made; None: in the members' transports."""
         self.secret = secrets.token_hex(32)
         self.retries = 0
         """How often the start of a killed process was retried."""
@@ -73,14 +69,9 @@ class Fleet(Processes[Members]):
     def member(self, task: Task, module: str = "whence.live.fleet.member", cwd: Path | None = None) -> Members:
         """Add a process. The fleet completes its task (secret, trace, seed, addresses)."""
         number = len(self.all)
-        prefix: Sequence[str] = ()
         trace = None if self.traced is None else str(self.traced)
         task = msgspec.structs.replace(task, secret=self.secret, trace=trace, seed=task.seed + number)
-        if self.network is not None:
-            prefix = self.network.prefix(number)
-            for port, spec in enumerate(task.members, 7000):
-                spec.listen = f"{self.network.address(number)}:{port}"
-        return self.add(Members(number, task, module, label=str(self.home), prefix=prefix, cwd=cwd))
+        return self.add(Members(number, task, module, label=str(self.home), cwd=cwd))
 
     async def start(self) -> None:
         """The first process founds; then all others join at the same time."""
@@ -103,12 +94,12 @@ class Fleet(Processes[Members]):
                     raise
                 self.retries += 1
 
-    async def run(self, plan: Iterable[Step], tell: Callable[[str], None] = lambda what: None) -> None:
+    async def run(self, plan: Iterable[PlanStep], tell: Callable[[str], None] = lambda what: None) -> None:
         """Carry out a plan."""
         for step in plan:
             await self.carry_out(step, tell)
 
-    async def carry_out(self, step: Step, tell: Callable[[str], None] = lambda what: None) -> None:
+    async def carry_out(self, step: PlanStep, tell: Callable[[str], None] = lambda what: None) -> None:
         await self.together([asyncio.sleep(step.after)])
         some = [self.all[number] for number in step.processes]
         match step.do:
@@ -124,10 +115,7 @@ class Fleet(Processes[Members]):
             tell(step.say)
 
     async def cut(self, apart: Sequence[int]) -> None:
-        """Partition these processes from the others."""
-        if self.network is not None:
-            self.network.cut(apart)
-            return
+        """Partition these processes from the others, in the members' transports."""
         sides = [one.number in apart for one in self.all]
         away = {
             side: [a for one, mine in zip(self.all, sides, strict=True) if mine is not side for a in one.addresses]
@@ -138,10 +126,7 @@ class Fleet(Processes[Members]):
 
     async def heal(self) -> None:
         """End the partition."""
-        if self.network is not None:
-            self.network.heal()
-        else:
-            await self.ask("heal")
+        await self.ask("heal")
 
     # -- waiting --------------------------------------------------------------------------------------------------
 

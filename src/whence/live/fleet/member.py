@@ -23,9 +23,8 @@ from whence.core.ports import Coordinate
 from whence.core.recorder import show_clock
 from whence.live.api import Cluster, Event, Options, OrderName, create, join
 from whence.live.fleet.channel import Channel, program
-from whence.live.fleet.load import Pace, payload, published_at
-from whence.live.fleet.task import MemberSpec, Task
-from whence.live.net.metrics import Latency, Wishes, health
+from whence.live.fleet.task import MemberSpec, Pace, Task, payload, published_at
+from whence.live.metrics import Latency, Wishes, health
 from whence.live.net.transport import Faults
 
 HEARD: Final = 16
@@ -34,7 +33,7 @@ STRUCTS: Final = {"contract": Contract, "survey": SurveyConfig}
 """Settings that are structs."""
 
 
-class Joined(msgspec.Struct):
+class JoinedMembers(msgspec.Struct):
     """The members of a process."""
 
     clusters: list[Cluster]
@@ -61,10 +60,10 @@ class Joined(msgspec.Struct):
 
 
 @asynccontextmanager
-async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[Joined]:
+async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[JoinedMembers]:
     """Join the members of a task, one after the other; they leave at the end of the block. `more`: as in
     `whence.join`."""
-    members = Joined([], [])
+    members = JoinedMembers([], [])
     settings = {k: msgspec.convert(v, STRUCTS[k]) if k in STRUCTS else v for k, v in task.settings.items()}
     async with AsyncExitStack() as stack:
         for number, spec in enumerate(task.members):

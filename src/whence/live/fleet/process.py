@@ -13,10 +13,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
@@ -24,7 +23,7 @@ from rich.console import Console
 
 from whence.errors import FleetError
 from whence.live.fleet.task import LINE_BYTES
-from whence.live.net.run import new_run
+from whence.live.net.hello import new_run
 
 RUN: Final = new_run()
 """The `run` in the traces of all processes that this one starts, unless WHENCE_RUN says another."""
@@ -38,15 +37,13 @@ TAIL_BYTES: Final = 2000
 """How much of the end of a child's standard error an error message shows."""
 
 
-class Process:
+class Child:
     """One child process. It can be started again after it has ended."""
 
-    def __init__(
-        self, name: str, module: str, *, label: str = "", prefix: Sequence[str] = (), cwd: Path | None = None
-    ) -> None:
+    def __init__(self, name: str, module: str, *, label: str = "", cwd: Path | None = None) -> None:
         self.name = name
         """Its name in messages."""
-        self.command = [*prefix, sys.executable, "-m", module, label or name]
+        self.command = [sys.executable, "-m", module, label or name]
         """`label` is shown in process lists; the command line contains no secret."""
         self.starts = 0
         self._cwd = cwd
@@ -202,11 +199,11 @@ class Process:
             await self.kill()
 
 
-P = TypeVar("P", bound=Process)
+P = TypeVar("P", bound=Child)
 
 
-class Processes(Generic[P]):
-    """A group of processes: `async with Processes() as group`. However the block ends (an exception, Ctrl-C, a second
+class Children(Generic[P]):
+    """A group of processes: `async with Children() as group`. However the block ends (an exception, Ctrl-C, a second
     Ctrl-C), no process is left running."""
 
     def __init__(self, stop_s: float = STOP_S) -> None:
@@ -260,9 +257,7 @@ class Processes(Generic[P]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             await self.stop()
         finally:  # also when this is cancelled

@@ -1,8 +1,16 @@
-"""The task of a child process with members of a cluster."""
+"""What the processes of a fleet do: the task of a child with members, the load it publishes, and plans of what is done
+to the fleet. Pure: the same seed gives the same plan.
+
+A payload of the load begins with its publishing time, so that readers can measure latencies. Only programs that take
+part in the load read it; for others it is an ordinary payload.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -43,3 +51,74 @@ class Task(msgspec.Struct, kw_only=True):
     trace: str | None = None
     settings: dict[str, Any] = {}
     timeout: float = 30.0
+
+
+MARK: Final = b"whence load "
+DIGITS: Final = 19
+"""Digits of nanoseconds since 1970, until the year 2286."""
+PAYLOAD_BYTES: Final = 64
+TICK_S: Final = 0.02
+"""Events due within a tick are published together."""
+
+
+def payload(now: int) -> bytes:
+    """The payload of an event; `now` in nanoseconds since 1970."""
+    return (MARK + b"%0*d" % (DIGITS, now)).ljust(PAYLOAD_BYTES, b".")
+
+
+def published_at(payload: bytes) -> int | None:
+    """When an event of the load was published; None for any other payload."""
+    stamp, rest = payload[len(MARK) : len(MARK) + DIGITS], payload[len(MARK) + DIGITS :]
+    whole = len(payload) == PAYLOAD_BYTES and payload.startswith(MARK) and not rest.strip(b".")
+    return int(stamp) if whole and stamp.isdigit() else None
+
+
+class Pace:
+    """Poisson arrivals at a mean rate (events a second), in bursts of random size. The caller passes the time in
+    seconds."""
+
+    def __init__(self, rate: float, rng: random.Random, now: float, bursts: Sequence[int] = (1,)) -> None:
+        self._arrivals = rate * len(bursts) / sum(bursts)
+        self._rate = rate
+        self._rng = rng
+        self._bursts = bursts
+        self._next = now + rng.expovariate(self._arrivals)
+
+    def due(self, now: float) -> int:
+        """How many events to publish now. After a delay of more than a second only the last second counts; the rest is
+        never published."""
+        events = 0
+        self._next = max(self._next, now - 1.0)
+        while self._next <= now:
+            events += self._rng.choice(self._bursts)
+            self._next += self._rng.expovariate(self._arrivals)
+        return events
+
+    def wait(self, now: float) -> float:
+        """Seconds until something is due."""
+        return max(TICK_S, self._next - now)
+
+
+DOWN_S: Final = (0.0, 0.3, 1.0)
+"""Possible seconds between a kill and the restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One action on some processes of a fleet."""
+
+    after: float
+    """Seconds after the previous step."""
+    do: Literal["kill", "start", "cut", "heal", "wait"]
+    processes: tuple[int, ...] = ()
+    """By number; for a cut, one side of the partition."""
+    say: str = ""
+    """A message for people, when it is done."""
+
+
+def kills(rng: random.Random, processes: int, every: float) -> Iterator[PlanStep]:
+    """Kill and restart random processes, one about every `every` seconds, endlessly."""
+    while True:
+        one = rng.randrange(processes)
+        yield PlanStep(every * rng.uniform(0.5, 1.5), "kill", (one,), f"kill -9 of process {one}")
+        yield PlanStep(rng.choice(DOWN_S), "start", (one,), f"process {one} is back")

@@ -19,10 +19,10 @@ shown again.
 Files of the directory, all private to their owner (0600):
 
     lock                              held while a process uses the directory
-    BOOT-GENERATION.journal           the log; the latest counts, the one before it is kept for `salvage`
+    BOOT-GENERATION.journal           the log; the latest counts, the one before it is kept for people
     new                               the next generation while it is written: then synced, renamed, directory synced
 
-A log begins with a record of everything (`Whole`), `Step`s follow. When it is long, a new generation begins. After any
+A log begins with a record of everything ; steps follow. When it is long, a new generation begins. After any
 failure to write, nothing more is appended to a log whose end is unknown: the next write begins a new generation
 with all that is not on disk yet. So a full disk costs time, not data.
 """
@@ -60,7 +60,7 @@ _HEAD = Struct(">4sII")
 _NAME = re.compile(r"(\d{16})-(\d{8})\.journal")
 
 
-class Whole(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class _Whole(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Everything: the first record of a generation. `base` is the number of events before those of `queue`."""
 
     cluster: str
@@ -69,24 +69,24 @@ class Whole(msgspec.Struct, frozen=True, array_like=True, tag=1):
     done: int
     checkpoint: bytes | None
     state: bytes | None
-    queue: tuple[tuple[AnyFrame, bool | int], ...]
+    queue: tuple[tuple[AnyFrame, int], ...]
     kept: tuple[AnyFrame, ...] = ()
     """The recovery buffer without what is in `queue`."""
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class _Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """What changed: `number` counts the steps of a generation from 1."""
 
     number: int
     done: int
     checkpoint: bytes | None = None
-    queue: tuple[tuple[AnyFrame, bool | int], ...] = ()
+    queue: tuple[tuple[AnyFrame, int], ...] = ()
     kept: tuple[AnyFrame, ...] = ()
     """Frames that arrived and are held back."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Whole | Step).decode
+_decode = msgspec.msgpack.Decoder(_Whole | _Step).decode
 
 
 class Saved(NamedTuple):
@@ -183,18 +183,14 @@ class Files:
 
 
 class Journal:
-    """One member's directory. One process at a time may have it open.
-
-    `salvage`: a journal that is damaged beyond what a crash can do is read as far as it is whole, or the generation
-    before it. Without it such a journal is refused, because events may be seen twice.
-    """
+    """One member's directory. One process at a time may have it open. A journal that is damaged beyond what a crash can
+    do is refused, because events may be seen twice."""
 
     def __init__(
         self,
         directory: str | os.PathLike[str],
         cluster: str = "",
         *,
-        salvage: bool = False,
         rotate_bytes: int = ROTATE_BYTES,
         files: Files | None = None,
     ) -> None:
@@ -205,7 +201,6 @@ class Journal:
         self.bytes_written = 0
         self._files = files or Files()
         _keep_spare()
-        self._salvage = salvage
         self._rotate_bytes = rotate_bytes
         self._loaded: Saved | None = None
         self._fd: int | None = None
@@ -213,7 +208,7 @@ class Journal:
         self._salt = b""
         self._size = self._first = self._limit = self._number = 0
         self._base = self._done = self._end = 0  # events before the queue, processed, delivered
-        self._queue: deque[tuple[AnyFrame, bool | int]] = deque()
+        self._queue: deque[tuple[AnyFrame, int]] = deque()
         self._kept: RecoveryBuffer[Any, AnyFrame] = RecoveryBuffer(KEPT_FRAMES, KEPT_BYTES)
         self._checkpoint: bytes | None = None
         self._state: bytes | None = None
@@ -229,11 +224,11 @@ class Journal:
 
     def _load(self) -> Saved:
         names = self._generations()
-        log, warning = self._newest(names)
-        if log is None or log.whole is None:
-            self.boot = max((boot for boot, _ in names), default=0)
-            return Saved(self.boot, None, None, (), 0, 0, warning)
+        if not names:
+            return Saved(0, None, None, (), 0, 0)
+        log = self._newest(names[-1])
         whole = log.whole
+        assert whole is not None
         if whole.cluster != self.cluster:
             raise UsageError(f"{self.directory} belongs to the cluster {whole.cluster!r}, not to {self.cluster!r}")
         self.boot, self._generation = names[-1]
@@ -251,29 +246,22 @@ class Journal:
         self._drop_processed()
         queue = tuple(Deliver(frame, bool(said & 1), said >> 1) for frame, said in self._queue)
         skip = self._done - self._base
+        warning = f"{self._path(*names[-1]).name}: {log.torn}" if log.torn else ""
         return Saved(self.boot, self._checkpoint, self._state, queue, skip, self._done, warning, tuple(self._kept))
 
-    def _newest(self, names: list[tuple[int, int]]) -> tuple[_Log | None, str]:
-        """The newest generation that can be read, and what was wrong with it."""
-        wrong: list[str] = []
-        for name in reversed(names):
-            path = self._path(*name)
-            try:
-                log = _read(self._files.read(path))
-            except OSError as error:
-                raise self._error("read", path, error) from error
-            if not log.damage:
-                return log, "; ".join([*wrong, f"{path.name}: {log.torn}"] if log.torn else wrong)
-            wrong.append(f"{path.name}: {log.damage}")
-            if not self._salvage:
-                raise CorruptJournal(
-                    f"{path}: {log.damage}. No crash does that: the disk or somebody else did. salvage=True goes on "
-                    "from what can be read (events since then may be seen again); without this directory the member "
-                    "joins as a new one"
-                )
-            if log.whole is not None:
-                return log, "; ".join(wrong)
-        return None, "; ".join(wrong)
+    def _newest(self, name: tuple[int, int]) -> _Log:
+        """The newest generation. A crash may have torn its end, and nothing else."""
+        path = self._path(*name)
+        try:
+            log = _read(self._files.read(path))
+        except OSError as error:
+            raise self._error("read", path, error) from error
+        if log.damage:
+            raise CorruptJournal(
+                f"{path}: {log.damage}. No crash does that: the disk or somebody else did. Without this directory the "
+                "member joins as a new one"
+            )
+        return log
 
     def _generations(self) -> list[tuple[int, int]]:
         """(boot, generation) of every log, oldest first."""
@@ -306,8 +294,7 @@ class Journal:
         buffer. When this raises, nothing of the batch may be sent or handed on; what was handed in is remembered and
         written with the next success."""
         self._open_only()
-        # whether over a gap, and which alert: a bool where there is none, as it always was
-        queue = tuple((d.frame, d.alert << 1 | d.over_gap if d.alert else d.over_gap) for d in delivered)
+        queue = tuple((d.frame, d.alert << 1 | d.over_gap) for d in delivered)
         self._checkpoint = checkpoint
         self._enqueue(queue)
         held = tuple(frame for frame in arrived if frame.key not in self._kept)
@@ -392,7 +379,7 @@ class Journal:
     def _append(
         self,
         checkpoint: bytes | None,
-        queue: tuple[tuple[AnyFrame, bool | int], ...],
+        queue: tuple[tuple[AnyFrame, int], ...],
         sync: bool,
         held: tuple[AnyFrame, ...] = (),
     ) -> None:
@@ -400,7 +387,7 @@ class Journal:
             self._rotate()
             return
         self._number += 1
-        step = Step(self._number, self._done, checkpoint, queue, held)
+        step = _Step(self._number, self._done, checkpoint, queue, held)
         try:
             self._write(self._fd, _record(step, self._salt))
         except OSError as error:
@@ -416,7 +403,7 @@ class Journal:
         queued = {frame.key for frame, _ in self._queue}
         kept = tuple(frame for frame in self._kept if frame.key not in queued)
         queue = tuple(self._queue)
-        whole = Whole(self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, queue, kept)
+        whole = _Whole(self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, queue, kept)
         fd = None
         try:
             fd = self._files.create(new)
@@ -450,7 +437,7 @@ class Journal:
             self.bytes_written += n
             left = left[n:]
 
-    def _enqueue(self, queue: Sequence[tuple[AnyFrame, bool | int]]) -> None:
+    def _enqueue(self, queue: Sequence[tuple[AnyFrame, int]]) -> None:
         self._queue.extend(queue)
         self._keep(frame for frame, _ in queue)
         self._end += sum(frame.count for frame, _ in queue)
@@ -498,13 +485,13 @@ class Journal:
 class _Log(NamedTuple):
     """A generation as it was read. `torn`: a crash cut its end off. `damage`: something a crash does not do."""
 
-    whole: Whole | None
-    steps: list[Step]
+    whole: _Whole | None
+    steps: list[_Step]
     torn: str = ""
     damage: str = ""
 
 
-def _record(body: Whole | Step, salt: bytes) -> bytes:
+def _record(body: _Whole | _Step, salt: bytes) -> bytes:
     data = _encode(body)
     return _HEAD.pack(MARK, len(data), _check(data, salt)) + data
 
@@ -514,7 +501,7 @@ def _check(data: bytes | memoryview, salt: bytes) -> int:
     return zlib.crc32(data, int.from_bytes(salt, "big"))
 
 
-def _record_at(data: bytes, at: int, salt: bytes) -> tuple[Whole | Step, int] | None:
+def _record_at(data: bytes, at: int, salt: bytes) -> tuple[_Whole | _Step, int] | None:
     """The record that begins here and where it ends; None if there is none."""
     if at + _HEAD.size > len(data):
         return None
@@ -538,13 +525,13 @@ def _read(data: bytes) -> _Log:
     at = len(MAGIC) + 4
     salt = data[len(MAGIC) : at]
     first = _record_at(data, at, salt)
-    if first is None or not isinstance(first[0], Whole):
+    if first is None or not isinstance(first[0], _Whole):
         return _Log(None, [], damage="the first record is damaged")
     whole, at = first[0], first[1]
-    steps: list[Step] = []
+    steps: list[_Step] = []
     while at < len(data):
         found = _record_at(data, at, salt)
-        if found is None or not isinstance(found[0], Step) or found[0].number != len(steps) + 1:
+        if found is None or not isinstance(found[0], _Step) or found[0].number != len(steps) + 1:
             return _Log(whole, steps, *_what_is_wrong(data, at, salt))
         steps.append(found[0])
         at = found[1]

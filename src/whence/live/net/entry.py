@@ -1,4 +1,19 @@
-"""How a process gets into a cluster: its settings, its id, its disk, its trace, and whom to ask first."""
+"""How a process gets into a cluster: its settings, its id, its disk, its trace, and whom to ask first.
+
+With the same list of peers at every node (`bootstrap`), these rules decide who founds the cluster and who joins it:
+
+1. A node that finds a member of the cluster among the listed peers joins it.
+2. A node founds only if **every** listed peer has answered and none of them holds a ticket or is about to found. A peer
+   that does not answer may be on the other side of a partition, with a ring: then only an operator may decide.
+3. Of the peers that are not in the cluster yet, the one founds whose disk remembers the highest epoch; of equals the
+   first in the list. So no epoch, and no event id, is used twice, even where some disks were lost.
+4. Otherwise a node waits, and says for whom.
+5. A council that is remembered decides (docs/ring.md, rule C0). It is lost when all its voters are listed, so each of
+   them has answered, and those that still have their disk or their life are no quorum. Only then is it replaced.
+
+Coordinators belong in the list: a coordinator that is not listed is not asked. If there is one, the founder gives way
+as soon as it hears of it (docs/ring.md).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -25,14 +40,13 @@ from whence.core.ports import Contracted, FoundRing, Start
 from whence.core.recorder import Recorder
 from whence.core.ring import CouncilRing
 from whence.core.ring.context import Memory
+from whence.core.ring.council import quorum
 from whence.core.ring.messages import ERA_SHIFT, Voter
 from whence.errors import DiskError, NotJoined, UsageError
 from whence.files import write_whole
-from whence.live.net.bootstrap import meet
-from whence.live.net.hello import Answer
+from whence.live.net.hello import Answer, run_of
 from whence.live.net.host import Host
 from whence.live.net.node import Node
-from whence.live.net.run import run_of
 from whence.live.net.scribe import in_thread, inline
 from whence.live.net.votes import Votes, state_directory
 
@@ -40,7 +54,78 @@ if TYPE_CHECKING:
     from whence.audit.trace import TraceWriter
     from whence.live.net.disk import Journal, Saved
 
+
 log = logging.getLogger("whence.live.net")
+
+ASK_EVERY = 0.5
+"""Seconds between two rounds of questions."""
+COMPLAIN_EVERY = 10.0
+"""Seconds after which a node that waits logs the reason, and then again."""
+
+
+class Met(NamedTuple):
+    """What came of asking the peers."""
+
+    members: list[Answer]
+    """Answers of members, to join through."""
+    founds: bool
+    """This node is the one to found."""
+    remember: set[str]
+    """Peers, by address, that are in the cluster or have a disk that was."""
+
+    def lost(self, voters: Sequence[Voter]) -> bool:
+        """This council never comes back (rule 5). Asked by the node that founds, so every listed peer has answered."""
+        have = [voter.member for voter in voters if address_of(voter.member) in self.remember]
+        return not quorum(voters, have)
+
+
+async def meet(host: Host, cluster: str, peers: Sequence[str], epoch: int, timeout: float | None) -> Met:
+    """Who of the peers is there, and whether to found. `epoch`: the highest that this node's disk remembers, -1: none.
+    Raises NotJoined after `timeout` seconds; None: it waits as long as it takes."""
+    if host.address not in peers:
+        raise UsageError(
+            f"the list of peers ({', '.join(peers)}) lacks this node, {host.address}: listen on (or advertise) the "
+            "address that stands in the list"
+        )
+    others = [peer for peer in peers if peer != host.address]
+    began = said_at = time.monotonic()
+    while True:
+        round_began = time.monotonic()
+        answers = dict(
+            zip(others, await asyncio.gather(*(host.ask(p, cluster, ASK_EVERY) for p in others)), strict=True)
+        )
+        members = [answer for answer in answers.values() if answer is not None and answer.member]
+        why = _why_not_found(host, peers, answers, epoch)
+        if members or not why:
+            remember = {
+                p for p, answer in answers.items() if answer is not None and (answer.member or answer.epoch >= 0)
+            }
+            return Met(members, not why, remember | ({host.address} if epoch >= 0 else set()))
+        now = time.monotonic()
+        if timeout is not None and now - began > timeout:
+            raise NotJoined(f"{cluster!r} was neither joined nor founded within {timeout:g} s: {why}")
+        if now - said_at > COMPLAIN_EVERY:
+            said_at = now
+            log.warning("%s: waiting: %s", cluster, why)
+        await asyncio.sleep(max(0.05, round_began + ASK_EVERY - time.monotonic()))
+
+
+def _why_not_found(host: Host, peers: Sequence[str], answers: dict[str, Answer | None], epoch: int) -> str:
+    """Why this node does not found (rules 2 and 3); empty: it does."""
+    reasons = {peer: host.why_unreached(peer) for peer, answer in answers.items() if answer is None}
+    silent = [f"{peer} ({why})" if why else peer for peer, why in reasons.items()]
+    if silent:
+        return (
+            f"no answer from {', '.join(silent)}. The cluster is founded when all peers are there; if one is gone for "
+            "good, take it out of every list, or start one node with --create instead"
+        )
+    holding = [peer for peer, answer in answers.items() if answer is not None and answer.holds]
+    if holding:
+        return f"{', '.join(holding)} holds a ticket or is founding"
+    ranks = {host.address: epoch}
+    ranks |= {peer: answer.epoch for peer, answer in answers.items() if answer is not None and not answer.member}
+    first = max(ranks, key=lambda peer: (ranks[peer], -peers.index(peer)))
+    return "" if first == host.address else f"{first} founds it"
 
 
 CONTACT_RETRY = 0.5
@@ -60,35 +145,38 @@ class Entry:
 
     host: Host
     config: Config
+    settings: Settings
     contacts: Sequence[str]
     """`host:port` of members to ask first."""
     founder: bool
-    state: Callable[[], bytes] | None
-    restore: Callable[[bytes], None] | None
     seal: Seal | None
-    directory: Path | None
-    trace: str | os.PathLike[str] | TraceWriter | None
-    settings: Settings
-    timeout: float
-    on_alert: Callable[[Any], None] | None = None
-    on_contract: Callable[[Contracted], None] | None = None
     peers: Sequence[str] = ()
-    """The same list at every node (`net.bootstrap`), instead of contacts; then `founder` is decided by asking them."""
+    """The same list at every node, instead of contacts; then `founder` is decided by asking them."""
     patience: float | None = None
     """Seconds until it gives up waiting for the peers; None: never."""
-    journal: Journal | None = None
-    met: Sequence[MemberId] = ()
-    """Members that answered."""
-    writer: TraceWriter | None = None
-    """A trace writer of our own: to be closed."""
+    directory: str | os.PathLike[str] | None = None
     memory: str | os.PathLike[str] | None = ""
     """Where a voter's memory is kept if there is no directory; empty: in the user's state directory; None: nowhere."""
-    ballots: Votes | None = None
-    """The voter's memory, where there is no directory."""
+    state: Callable[[], bytes] | None = None
+    restore: Callable[[bytes], None] | None = None
+    trace: str | os.PathLike[str] | TraceWriter | None = None
     votes: bool = True
     """It may be asked to vote."""
-    _peers: Sequence[str] = ()
-    _peers_timer: asyncio.TimerHandle | None = None
+    on_alert: Callable[[Any], None] | None = None
+    on_contract: Callable[[Contracted], None] | None = None
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        self.home = None if self.directory is None else Path(self.directory)
+        self.journal: Journal | None = None
+        self.ballots: Votes | None = None
+        """The voter's memory, where there is no directory."""
+        self.met: Sequence[MemberId] = ()
+        """Members that answered."""
+        self.writer: TraceWriter | None = None
+        """A trace writer of our own: to be closed."""
+        self._peers: Sequence[str] = ()
+        self._peers_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> tuple[Node, Saved | None]:
         """The node, attached to its host but not started, and what the disk holds of its last life."""
@@ -132,7 +220,7 @@ class Entry:
     def _remember(self) -> Memory | None:
         """What the last life left as a voter, where there is no directory; from now on it is kept."""
         may_vote = self.seal is None or self.seal.may_publish
-        if self.directory is not None or self.config.free or self.config.ring.protocol != "council" or not may_vote:
+        if self.home is not None or self.config.free or self.config.ring.protocol != "council" or not may_vote:
             return None
         if self.memory is None or (self.memory == "" and not self.host.stays_put):
             return None
@@ -150,26 +238,26 @@ class Entry:
     @property
     def _home(self) -> Path | None:
         """Where the peers are written down."""
-        return self.directory if self.ballots is None else self.ballots.directory
+        return self.home if self.ballots is None else self.ballots.directory
 
     def _load(self) -> Saved | None:
-        if self.directory is None:
+        if self.home is None:
             return None
         from whence.live.net.disk import Journal  # lazily: it takes memory
 
-        self.journal = Journal(self.directory, self.config.cluster)
+        self.journal = Journal(self.home, self.config.cluster)
         saved = self.journal.load()
         if saved.warning:
-            log.warning("%s: %s", self.directory, saved.warning)
+            log.warning("%s: %s", self.home, saved.warning)
         if saved.checkpoint is not None:
             checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
             if checkpoint.order != self.config.order:
-                raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
+                raise UsageError(f"{self.home} is of a member in {checkpoint.order} order: join with that one")
             state = checkpoint.clock
             if state.kind != self.config.ordering.kind:
-                raise UsageError(f"{self.directory} is of a cluster with {state.kind}")
+                raise UsageError(f"{self.home} is of a cluster with {state.kind}")
             if isinstance(state, TicketState) and len(state.T) != self.config.tickets:
-                raise UsageError(f"{self.directory} is of a cluster with {len(state.T)} tickets")
+                raise UsageError(f"{self.home} is of a cluster with {len(state.T)} tickets")
         return saved
 
     def _record(self, node: Node, saved: Saved | None) -> None:
@@ -207,7 +295,7 @@ class Entry:
             told = await self._find_contacts(saved)
         self.met = [answer.member for answer in told]
         resumes = saved is not None and saved.checkpoint is not None
-        node.run = run_of((answer.run for answer in told), self.directory, resumes)
+        node.run = run_of((answer.run for answer in told), self.home, resumes)
         self._record(node, saved)
         node.feed(Start(tuple(self.met)))
         if self.founder:

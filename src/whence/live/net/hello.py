@@ -11,19 +11,82 @@ What all members have to have in common is compared before a member joins:
 1. A question to a contact carries the asker's settings, its answer those of the contact. Both sides compare.
 2. A difference in `DECISIVE` means that the two cannot work together: the joiner gets a UsageError, the other logs it.
    Any other difference is logged by both: the cluster works, but not as it was planned.
+
+The run id of a live cluster is the `run` column of its traces (docs/trace.md). All members of a cluster share one, and
+no two foundings do. In this order: `WHENCE_RUN` in the environment of the process; the run of the cluster that is
+joined, which every member tells whoever asks before joining (`Answer`); the run in the directory of a member that
+resumes from its checkpoint and finds nobody; a new one, when this member creates the cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from whence.core.clock import MemberId, is_member_id
 from whence.core.config import Config
 from whence.core.wire import is_name
-from whence.errors import BadMessage, WrongVersion
-from whence.live.net.run import is_run
+from whence.errors import BadMessage, UsageError, WrongVersion
+from whence.files import write_whole
+
+log = logging.getLogger("whence.live.net")
+
+MAX_RUN: Final = 64
+"""Characters of a run id. It travels in a datagram with other names."""
+
+
+def is_run(text: str) -> bool:
+    """At most `MAX_RUN` visible ASCII characters."""
+    return len(text) <= MAX_RUN and is_name(text)
+
+
+def new_run() -> str:
+    """A run id that no other cluster has: the time, for people, and random digits."""
+    return f"live-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(4).hex()}"
+
+
+def run_from_environment() -> str:
+    """What `WHENCE_RUN` says; empty: nothing."""
+    given = os.environ.get("WHENCE_RUN", "")
+    if given and not is_run(given):
+        raise UsageError(f"WHENCE_RUN must be 1 to {MAX_RUN} visible ASCII characters without spaces, not {given!r}")
+    return given
+
+
+def run_of(told: Iterable[str], directory: Path | None, resumes: bool) -> str:
+    """The run of this member's cluster. `told`: what its members answered, empty where they said nothing. `resumes`:
+    it goes on from a checkpoint in `directory`, where the run is kept for the next life."""
+    first = run_from_environment() or next(filter(None, told), "")
+    run = first or (kept_run(directory) if resumes else "") or new_run()
+    if directory is not None:
+        _keep(directory, run)
+    return run
+
+
+def kept_run(directory: Path | None) -> str:
+    """What the last life kept; empty: nothing that can be read."""
+    if directory is not None:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            kept = (directory / "run").read_text(encoding="ascii").strip()
+            return kept if is_run(kept) else ""
+    return ""
+
+
+def _keep(directory: Path, run: str) -> None:
+    """Without it only the name of the next trace changes, so a failure is no reason to stay away."""
+    try:
+        if kept_run(directory) != run:
+            write_whole(directory / "run", f"{run}\n")
+    except OSError as error:
+        log.warning("%s: the run id %s is not kept for a restart: %s", directory, run, error.strerror or error)
+
 
 HELLO = ord("H")
 DIRECTED = ord("D")
@@ -59,7 +122,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     holds: bool = False
     """It holds a ticket, or is about to found."""
     run: str = ""
-    """The run id of the cluster (`net.run`), from a member."""
+    """The run id of the cluster (`net.hello`), from a member."""
 
 
 class Decide(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):

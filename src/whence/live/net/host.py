@@ -14,8 +14,7 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -130,8 +129,7 @@ class Host:
         self._transport: Transport | None = None
         self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
-        self._decisions: dict[int, asyncio.Future[str]] = {}
+        self._replies: dict[int, asyncio.Future[Any]] = {}
         self._deciding: set[asyncio.Future[None]] = set()
         self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
@@ -193,7 +191,10 @@ class Host:
             return self._kind.transport(self.listen, self.stats)
         server_tls, client_tls = self._tls or (None, None)
         limits = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_message_bytes + 512)  # seal, direction
-        tcp = self._tcp = TcpTransport(
+        kind = TcpTransport
+        if self._kind == "udp":
+            from whence.live.net.udp import UdpTransport as kind  # lazily: it takes memory
+        self._tcp = kind(
             self.listen,
             self.stats,
             self._greeting,
@@ -205,11 +206,7 @@ class Host:
             server_tls=server_tls,
             client_tls=client_tls,
         )
-        if self._kind == "tcp":
-            return tcp
-        from whence.live.net.udp import UdpTransport  # lazily: it takes memory
-
-        return UdpTransport(tcp)
+        return self._tcp
 
     async def close(self) -> None:
         """Stop listening and drop all connections; what clusters are left are not told."""
@@ -227,9 +224,7 @@ class Host:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- nodes --------------------------------------------------------------------------------------------------
@@ -441,18 +436,14 @@ class Host:
                     connection.urgent = hello.urgent
             case Ask():
                 self._say(hello.address, self._answer(hello))
-            case Answer():
-                waiting = self._answers.get(hello.nonce)
+            case Answer() | Decided():
+                waiting = self._replies.get(hello.nonce)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(hello)
             case Decide():
                 task = asyncio.ensure_future(self._decide(hello, connection.may_publish))
                 self._deciding.add(task)
                 task.add_done_callback(self._deciding.discard)
-            case Decided():
-                decision = self._decisions.get(hello.nonce)
-                if decision is not None and not decision.done():
-                    decision.set_result(hello.refused)
 
     async def _decide(self, decide: Decide, may_publish: bool) -> None:
         """Somebody with the cluster's keys wants its ring founded again (rule C0)."""
@@ -473,13 +464,18 @@ class Host:
 
     async def decide(self, address: str, cluster: str, timeout: float) -> str:
         """Have the member at this address found the ring again; returns why it does not. Raises TimeoutError."""
-        nonce = _NONCES.getrandbits(48)
-        waiting = self._decisions[nonce] = asyncio.get_running_loop().create_future()
+        question = Decide(cluster, self.address, _NONCES.getrandbits(48))
+        decided: Decided = await self._reply(address, question, timeout)
+        return decided.refused
+
+    async def _reply(self, address: str, question: Ask | Decide, timeout: float) -> Any:
+        """The answer to a question. Raises TimeoutError."""
+        waiting = self._replies[question.nonce] = asyncio.get_running_loop().create_future()
         try:
-            self._say(address, Decide(cluster, self.address, nonce))
+            self._say(address, question)
             return await asyncio.wait_for(waiting, timeout)
         finally:
-            del self._decisions[nonce]
+            del self._replies[question.nonce]
 
     def _claim(self, address: str, name: str) -> None:
         try:
@@ -537,18 +533,13 @@ class Host:
     async def ask(self, address: str, cluster: str, timeout: float) -> Answer | None:
         """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
         Raises UsageError if their settings cannot work together."""
-        nonce = _NONCES.getrandbits(48)
-        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._answers[nonce] = waiting
         node = self._nodes.get(cluster)
         mine = {} if node is None else self.settings(node)
         try:
-            self._say(address, Ask(cluster, self.address, nonce, mine))
-            answer = await asyncio.wait_for(waiting, timeout)
+            question = Ask(cluster, self.address, _NONCES.getrandbits(48), mine)
+            answer: Answer = await self._reply(address, question, timeout)
         except TimeoutError:
             return None
-        finally:
-            del self._answers[nonce]
         differ = self.differ(cluster, mine, answer.settings, address)
         if differ:
             raise UsageError(f"{cluster!r} cannot be joined: {differ}. Give all members the same settings")

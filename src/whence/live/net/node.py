@@ -121,7 +121,7 @@ class Node:
     `wanted` is called when a step is due."""
 
     run = ""
-    """The run id of its cluster (`net.run`); empty until it starts."""
+    """The run id of its cluster (`net.hello`); empty until it starts."""
     remembers = -1
     """The highest epoch that its disk knows of; -1: it has none."""
     founds_until = 0

@@ -42,7 +42,7 @@ _REASONS = {
 }
 
 
-class Peer(NamedTuple):
+class TlsPeer(NamedTuple):
     """Who is at the other end, by its certificate."""
 
     name: str
@@ -75,7 +75,7 @@ def contexts(
     return server, client
 
 
-def peer(connection: ssl.SSLObject | ssl.SSLSocket) -> Peer:
+def peer(connection: ssl.SSLObject | ssl.SSLSocket) -> TlsPeer:
     """Who is at the other end (`transport.get_extra_info("ssl_object")`). Raises `Unauthentic` for a certificate that
     names no member."""
     from cryptography.x509 import load_der_x509_certificate
@@ -84,7 +84,7 @@ def peer(connection: ssl.SSLObject | ssl.SSLSocket) -> Peer:
     if der is None:
         raise Unauthentic("the peer shows no certificate")
     try:
-        return Peer(*identity(load_der_x509_certificate(der), "the peer's certificate"))
+        return TlsPeer(*identity(load_der_x509_certificate(der), "the peer's certificate"))
     except (KeysError, ValueError) as error:
         raise Unauthentic(str(error)) from None
 

@@ -13,22 +13,25 @@ import msgspec
 
 from whence.core.clock import EventId, Frame
 from whence.errors import UsageError
-from whence.live.objects.counter import Counter
 from whence.live.objects.document import Document
-from whence.live.objects.kernel import Full, Replica, Stamp, StampedEvent, events_of
-from whence.live.objects.operations import (
+from whence.live.objects.kernel import (
     MAX_NAME,
     UNREADABLE,
     Add,
     BadOperation,
     Delete,
+    Edit,
+    EventStamp,
+    Full,
     Operation,
+    Replica,
     Set,
-    Update,
+    StampedEvent,
     decode,
+    events_of,
     is_operation,
 )
-from whence.live.objects.registers import Registers
+from whence.live.objects.registers import Counter, Registers
 
 MAX_OBJECTS = 4096
 """The most objects in one cluster. Operations on further ones are refused and counted."""
@@ -37,7 +40,7 @@ STATE_VERSION = 1
 _SLOT = 96  # bytes of an object's row in the state, beside its name
 
 R = TypeVar("R", Registers, Counter, Document)
-KINDS = {Set: "registers", Delete: "registers", Add: "counter", Update: "document"}
+KINDS = {Set: "registers", Delete: "registers", Add: "counter", Edit: "document"}
 
 
 class Change(NamedTuple):
@@ -183,7 +186,7 @@ class Objects:
             self.last_error = f"{event.stamp.event}: {error}"
         return True
 
-    def _route(self, stamp: Stamp, operation: Operation) -> None:
+    def _route(self, stamp: EventStamp, operation: Operation) -> None:
         slot = self._slot(KINDS[type(operation)], operation.name)
         if slot is None or (self._size > 2 * self.limit and not isinstance(operation, Delete)):
             self.stats.refused += 1
@@ -249,7 +252,7 @@ class Objects:
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback) if callback in self._listeners else None
 
-    def _tell(self, replica: Replica, key: str, stamp: Stamp | None) -> None:
+    def _tell(self, replica: Replica, key: str, stamp: EventStamp | None) -> None:
         if self._listeners:
             change = Change(replica.kind, replica.name, key, stamp.event if stamp else None)
             for callback in list(self._listeners):

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from whence.errors import UsageError
-from whence.live.objects.kernel import Stamp
-from whence.live.objects.operations import UNREADABLE, BadOperation, Operation, Update, encode
+from whence.live.objects.kernel import UNREADABLE, BadOperation, Edit, EventStamp, Operation, encode
 
 if TYPE_CHECKING:
     from pycrdt import Doc, Text
@@ -161,14 +160,14 @@ class Document:
         return doc, text
 
     def _operation(self, update: bytes) -> bytes:
-        payload = encode(Update(self.name, self.client, self._number + 1, update))
+        payload = encode(Edit(self.name, self.client, self._number + 1, update))
         self._number += 1
         return payload
 
     # -- Replica ------------------------------------------------------------------------------------------------
 
-    def apply(self, stamp: Stamp, operation: Operation) -> bool:
-        if not isinstance(operation, Update):
+    def apply(self, stamp: EventStamp, operation: Operation) -> bool:
+        if not isinstance(operation, Edit):
             raise BadOperation(f"{type(operation).__name__} on a document")
         editor = (stamp.owner, operation.client)
         number, upto = operation.number, self._numbers.get(editor, 0)

@@ -3,20 +3,24 @@
 The write with the greatest stamp wins. Stamps extend causal order, so a write wins over those its writer had seen; of
 concurrent writes one wins, the same everywhere. A deletion is a write of nothing. Taking the greatest is commutative,
 associative and idempotent, so replicas with the same operations agree, in whatever order these arrived.
+
+A counter is the sum of all additions: these commute, and a member delivers no event twice.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
 
-from whence.live.objects.kernel import Stamp
-from whence.live.objects.operations import (
+from whence.live.objects.kernel import (
     UNREADABLE,
+    Add,
     BadOperation,
     Delete,
+    EventStamp,
     Operation,
     Set,
     Value,
@@ -32,7 +36,7 @@ tombstone takes some 50 bytes in every snapshot."""
 
 _ROW = 48  # bytes of a row of the state beside key, value and owner
 
-_Rows = list[tuple[str, Stamp, bytes | None]]
+_Rows = list[tuple[str, EventStamp, bytes | None]]
 _rows = msgspec.msgpack.Decoder(_Rows)
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -45,8 +49,8 @@ class Registers:
     def __init__(self, name: str) -> None:
         self.name = name
         self.forgotten = 0
-        self._live: dict[str, tuple[Stamp, bytes]] = {}
-        self._dead: dict[str, Stamp] = {}
+        self._live: dict[str, tuple[EventStamp, bytes]] = {}
+        self._dead: dict[str, EventStamp] = {}
         self._bytes = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -72,7 +76,7 @@ class Registers:
         """Names and values, by name."""
         return [(key, self[key]) for key in self]
 
-    def written(self, key: str) -> Stamp | None:
+    def written(self, key: str) -> EventStamp | None:
         """The stamp of the last write or deletion."""
         live = self._live.get(key)
         return live[0] if live else self._dead.get(key)
@@ -89,7 +93,7 @@ class Registers:
 
     # -- Replica ------------------------------------------------------------------------------------------------
 
-    def apply(self, stamp: Stamp, operation: Operation) -> bool:
+    def apply(self, stamp: EventStamp, operation: Operation) -> bool:
         match operation:
             case Set():
                 value: bytes | None = bytes(operation.value)
@@ -100,7 +104,7 @@ class Registers:
                 raise BadOperation(f"{type(operation).__name__} on registers")
         return self._write(operation.key, stamp, value)
 
-    def _write(self, key: str, stamp: Stamp, value: bytes | None) -> bool:
+    def _write(self, key: str, stamp: EventStamp, value: bytes | None) -> bool:
         live, dead = self._live.get(key), self._dead.get(key)
         before = live[0] if live else dead
         if before is not None and before >= stamp:
@@ -148,3 +152,41 @@ class Registers:
     @property
     def size(self) -> int:
         return self._bytes
+
+
+_NUMBER = re.compile(rb"-?[0-9]{1,60}")
+
+
+class Counter:
+    """Additions commute, and a member delivers no event twice, so the sum is exact. Lost events (`over_gap`) are
+    missing."""
+
+    kind: ClassVar[str] = "counter"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.value = 0
+
+    def add(self, amount: int = 1) -> bytes:
+        """The operation that adds `amount`, which may be negative."""
+        return encode(Add(self.name, amount))
+
+    # -- Replica ------------------------------------------------------------------------------------------------
+
+    def apply(self, stamp: EventStamp, operation: Operation) -> bool:
+        if not isinstance(operation, Add):
+            raise BadOperation(f"{type(operation).__name__} on a counter")
+        self.value += operation.amount
+        return operation.amount != 0
+
+    def state(self) -> bytes:
+        return b"%d" % self.value
+
+    def restore(self, state: bytes) -> None:
+        if not _NUMBER.fullmatch(state):
+            raise BadOperation(f"not a state of a counter: {state[:80]!r}")
+        self.value = int(state)
+
+    @property
+    def size(self) -> int:
+        return 64

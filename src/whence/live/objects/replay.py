@@ -19,8 +19,7 @@ import msgspec
 
 from whence.errors import UsageError
 from whence.live.objects.document import Document
-from whence.live.objects.kernel import Stamp, StampedEvent
-from whence.live.objects.operations import Update, decode
+from whence.live.objects.kernel import Edit, EventStamp, StampedEvent, decode
 
 NAME = "text"
 RECORDED = "friendsforever.json.gz"
@@ -92,7 +91,7 @@ def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Reco
     rng = Random(seed)
     editors = [Document(NAME, f"author{a}", client=a + 1) for a in range(authors)]
     written: list[list[Txn]] = [[] for _ in range(authors)]
-    updates: list[list[tuple[Stamp, Update]]] = [[] for _ in range(authors)]
+    updates: list[list[tuple[EventStamp, Edit]]] = [[] for _ in range(authors)]
     cursors = [0] * authors
     merged = [[0] * authors for _ in range(authors)]
     reader = Document(NAME)
@@ -107,8 +106,8 @@ def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Reco
         for _ in range(min(rng.randint(1, 24), transactions - sum(map(len, written)))):
             patch, cursors[a] = _stroke(rng, cursors[a], len(editors[a].draft))
             edit = decode(editors[a].splices([patch]))
-            assert isinstance(edit, Update)
-            stamp = Stamp(0, 0, 0, a, 1, len(written[a]) + 1, f"author{a}")
+            assert isinstance(edit, Edit)
+            stamp = EventStamp(0, 0, 0, a, 1, len(written[a]) + 1, f"author{a}")
             written[a].append(Txn(tuple(len(written[a]) if b == a else merged[a][b] for b in range(authors)), [patch]))
             updates[a].append((stamp, edit))
             reader.apply(stamp, edit)
@@ -145,9 +144,9 @@ class Author:
     def hear(self, event: StampedEvent) -> None:
         """Take a delivered event, also an own one."""
         operation = decode(event.payload)
-        if isinstance(operation, Update) and operation.name == NAME and operation.client != self.index + 1:
+        if isinstance(operation, Edit) and operation.name == NAME and operation.client != self.index + 1:
             self._heard[operation.client - 1].append(event)
-        elif isinstance(operation, Update):
+        elif isinstance(operation, Edit):
             self._editor.apply(event.stamp, operation)
 
     def write(self, most: int = 64) -> list[bytes]:

@@ -7,27 +7,29 @@ Names: every counter of `Cluster.stats()`, such as `order.delivered`, is `whence
 measures one. Once per process: `whence_healthy`, `process_cpu_seconds_total`,
 `process_max_resident_memory_bytes`, `process_start_time_seconds`. docs/live.md says what to look at.
 
-The server takes small requests, few at a time, each for a short time, and serves nothing else. It asks nobody for a
-name: bind it where only those who may know can reach it.
+The server takes small requests, few at a time, each for a short time, and serves nothing else. There is no
+authentication: bind it where only those who may know can reach it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import resource
 import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
 
 import whence
 from whence.errors import UsageError
-from whence.live.net.council import CouncilStatus
 from whence.live.net.transport import parse_address, show_address
+
+if TYPE_CHECKING:
+    from whence.live.api import Cluster
 
 MAX_REQUEST_BYTES: Final = 4096
 MAX_REQUESTS: Final = 16
@@ -49,35 +51,6 @@ GAUGES: Final = frozenset(
 _STARTED = time.time()
 
 
-class Measured(Protocol):
-    """What is asked of an (N, R, K) clock: `whence.Clock` is one."""
-
-    def measured(self) -> dict[str, float]: ...
-
-
-class Watched(Protocol):
-    """What is asked of a cluster: `whence.Cluster` is one."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def me(self) -> str: ...
-    @property
-    def order(self) -> str: ...
-    @property
-    def may_publish(self) -> bool: ...
-    @property
-    def silent_since(self) -> float | None: ...
-    @property
-    def clock(self) -> Measured | None: ...
-    @property
-    def council(self) -> CouncilStatus | None: ...
-    def members(self) -> list[str]: ...
-    def coordinators(self) -> dict[int, str]: ...
-    def stats(self) -> dict[str, int]: ...
-    def buffers(self) -> dict[str, tuple[int, int]]: ...
-
-
 Check = Callable[[], str | None]
 """A reason why the process should not be relied on now, or None."""
 
@@ -85,7 +58,7 @@ Check = Callable[[], str | None]
 class Wishes:
     """What a node wants and does not have: reasons for `/health`."""
 
-    def __init__(self, cluster: Watched, contacts: bool, ticket: bool) -> None:
+    def __init__(self, cluster: Cluster, contacts: bool, ticket: bool) -> None:
         self._cluster = cluster
         self._contacts = contacts
         self._ticket = ticket
@@ -134,7 +107,7 @@ class Latency:
 
 
 def exposition(
-    clusters: Iterable[Watched], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
+    clusters: Iterable[Cluster], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
 ) -> str:
     """The metrics of these clusters in Prometheus' text format, version 0.0.4."""
     clusters = {cluster.name: cluster for cluster in clusters}.values()
@@ -147,16 +120,8 @@ def exposition(
 
     for cluster in clusters:
         of = {"cluster": cluster.name}
-        add(
-            "whence_info",
-            "gauge",
-            "Always 1.",
-            1,
-            **of,
-            member=cluster.me,
-            order=cluster.order,
-            version=whence.__version__,
-        )
+        about = {"member": cluster.me, "order": cluster.order, "version": whence.__version__}
+        add("whence_info", "gauge", "Always 1.", 1, **of, **about)
         add("whence_may_publish", "gauge", "1 while this member holds a ticket.", cluster.may_publish, **of)
         taken = len(cluster.coordinators())
         add("whence_tickets_taken", "gauge", "Tickets whose owners are members, as far as known here.", taken, **of)
@@ -194,7 +159,7 @@ def exposition(
     return "\n".join(lines) + "\n"
 
 
-def reasons(clusters: Iterable[Watched], checks: Iterable[Check] = ()) -> Iterator[str]:
+def reasons(clusters: Iterable[Cluster], checks: Iterable[Check] = ()) -> Iterator[str]:
     """Why the process should not be relied on; nothing: it is well."""
     for cluster in clusters:
         fill, bound = cluster.buffers().get("backlog", (0, 1))
@@ -207,7 +172,7 @@ def reasons(clusters: Iterable[Watched], checks: Iterable[Check] = ()) -> Iterat
 
 
 def health(
-    clusters: Iterable[Watched], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
+    clusters: Iterable[Cluster], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
 ) -> dict[str, object]:
     """What `/health` says: `ok`, `reasons`, and for people a few numbers of each cluster."""
     clusters = {cluster.name: cluster for cluster in clusters}.values()
@@ -219,7 +184,7 @@ def health(
     }
 
 
-def _summary(cluster: Watched, latency: Latency | None) -> dict[str, object]:
+def _summary(cluster: Cluster, latency: Latency | None) -> dict[str, object]:
     stats = cluster.stats()
     mine = [ticket for ticket, owner in cluster.coordinators().items() if owner == cluster.me]
     return {
@@ -247,7 +212,7 @@ class MetricsServer:
     def __init__(
         self,
         listen: str,
-        clusters: Sequence[Watched],
+        clusters: Sequence[Cluster],
         checks: Sequence[Check] = (),
         latency: dict[str, Latency] | None = None,
     ) -> None:
@@ -290,9 +255,7 @@ class MetricsServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -328,7 +291,9 @@ class MetricsServer:
             answer = _response(200, "text/plain; version=0.0.4; charset=utf-8", text)
         else:
             found = health(self.clusters, self.checks, self.latency)
-            answer = _response(200 if found["ok"] else 503, "application/json", _json(found) + "\n")
+            answer = _response(
+                200 if found["ok"] else 503, "application/json", msgspec.json.encode(found).decode() + "\n"
+            )
         return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
 
@@ -378,17 +343,6 @@ async def ask(address: str, path: str = "/health", timeout: float = PATIENCE_S) 
         finally:
             with contextlib.suppress(OSError):
                 writer.close()
-
-
-def _json(value: object) -> str:
-    """JSON has no infinity: beyond the last bucket is null."""
-    return json.dumps(_finite(value), separators=(",", ":"))
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    return None if value == float("inf") else value
 
 
 def _escape(text: str) -> str:
