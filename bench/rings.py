@@ -18,7 +18,7 @@ from whence.core.clock import MemberId
 from whence.core.config import MS, Config
 from whence.core.member import Member
 from whence.core.ring.messages import RingMessage
-from whence.lab.sim.actions import Action, Coordinate, Crash, Partition
+from whence.lab.sim.actions import Action, CoordinateAction, Crash, Partition
 from whence.lab.sim.run import play, run
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.world import World
@@ -80,7 +80,7 @@ def measure(ring: str, coordinators: int, seed: int) -> tuple[float, float]:
 
     newcomer = f"n{coordinators}"
     loaded = parse(SCENARIO.format(ring=ring, members=coordinators + 1, coordinators=coordinators), "rings.toml")
-    loaded = msgspec.structs.replace(loaded, faults=(Coordinate(at=WANTS, who=newcomer),))
+    loaded = msgspec.structs.replace(loaded, faults=(CoordinateAction(at=WANTS, who=newcomer),))
     run(loaded, seed, make=make)
     rounds = WINDOW[1] - WINDOW[0]
     return sent[0] / coordinators / rounds, (owned[f"{newcomer}#1"] - WANTS) / 1e9
@@ -109,7 +109,7 @@ SITUATIONS = {
         5,
         (
             *(Crash(at=WANTS, who=f"n{n}") for n in range(2)),
-            *(Coordinate(at=WANTS + 1, who=f"n{n}") for n in range(2, 7)),
+            *(CoordinateAction(at=WANTS + 1, who=f"n{n}") for n in range(2, 7)),
         ),
     ),
     "4, cut 2|2 for 20 rounds": Situation(4, 0, (Partition(at=WANTS, who=("n0", "n1"), lasts=AFTER * ROUND),)),

@@ -25,6 +25,7 @@ import whence.live.net.entry as entry
 from soak.refine import NotABehaviour, Observed, Spec
 from whence.core import ports
 from whence.errors import WhenceError
+from whence.live.api import Options
 from whence.live.net.transport import Faults
 
 NAME = "refine"
@@ -70,7 +71,7 @@ class Run:
     async def begin(self, listen: str, memory: Path) -> None:
         life = Life(listen, memory)
         contacts = list(self.up)
-        options: whence.Options = {"insecure": True, "memory": memory, "faults": life.faults}
+        options: Options = {"insecure": True, "memory": memory, "faults": life.faults}
         life.entry = (
             whence.join(NAME, contacts, listen, **options) if contacts else whence.create(NAME, listen, **options)
         )

@@ -1,4 +1,12 @@
-"""Causally ordered group communication at gossip scale."""
+"""Causally ordered group communication at gossip scale: what an application needs.
+
+    async with whence.join("lobby", ["127.0.0.1:7001"], secret=...) as cluster, cluster.publisher() as publisher:
+        await publisher.publish(b"hello")
+        async for event in cluster.events(): ...
+
+`help(whence.join)` has all options. Besides: `whence.testing` (clusters in memory, faults), `whence.audit` (judge what
+happened) and `whence.lab` (simulate, size, reproduce).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +15,7 @@ from typing import TYPE_CHECKING, Any
 from whence.errors import (
     ClusterClosed,
     ConfigError,
-    CorruptJournal,
-    CyclicTopology,
     DiskError,
-    JournalInUse,
     KeysError,
     NotAccepted,
     NoTicket,
@@ -18,68 +23,42 @@ from whence.errors import (
     NotPublished,
     TimedOut,
     TooFewCopies,
-    TraceError,
     UsageError,
     WhenceError,
 )
 
 if TYPE_CHECKING:
-    from whence.live.api import (
-        Batches,
-        Clock,
-        Cluster,
-        Contract,
-        CouncilStatus,
-        CouncilVoter,
-        Event,
-        EventBatch,
-        Events,
-        Host,
-        MemberChange,
-        MemberChanges,
-        Options,
-        OrderName,
-        Publisher,
-        Settings,
-        bootstrap,
-        create,
-        join,
-        run,
-    )
+    from whence.core.config import Settings
+    from whence.core.order import Contract
+    from whence.core.order.config import OrderName
+    from whence.live.api import Cluster, bootstrap, create, join, run
+    from whence.live.events import Event, EventBatch
+    from whence.live.net.host import Host
+    from whence.live.net.node import MemberChange
+    from whence.live.publisher import Publisher
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Batches",
-    "Clock",
     "Cluster",
     "ClusterClosed",
     "ConfigError",
     "Contract",
-    "CorruptJournal",
-    "CouncilStatus",
-    "CouncilVoter",
-    "CyclicTopology",
     "DiskError",
     "Event",
     "EventBatch",
-    "Events",
     "Host",
-    "JournalInUse",
     "KeysError",
     "MemberChange",
-    "MemberChanges",
     "NoTicket",
     "NotAccepted",
     "NotJoined",
     "NotPublished",
-    "Options",
     "OrderName",
     "Publisher",
     "Settings",
     "TimedOut",
     "TooFewCopies",
-    "TraceError",
     "UsageError",
     "WhenceError",
     "__version__",
@@ -88,12 +67,20 @@ __all__ = [
     "join",
     "run",
 ]
+_WINGS = ("audit", "lab", "testing")
 
 
 def __getattr__(name: str) -> Any:
     """Lazy import of the live API: the core and the tools do without asyncio."""
-    if name in __all__:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name in _WINGS:
+        return import_module(f"whence.{name}")
+    if name in __all__:
         return getattr(import_module("whence.live.api"), name)
     raise AttributeError(f"module 'whence' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What one can use."""
+    return [*__all__, *_WINGS]

@@ -210,30 +210,6 @@ def _more(node: subprocess.Popen[bytes]) -> bool:
     return node.poll() is not None
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ("node --cluster x", "who may take part"),
-        ("node --cluster x --insecure --listen 10.0.0.1:7001", "loopback"),
-        ("node --cluster x --insecure --listen nonsense", "host:port"),
-        ("node --cluster x --insecure --metrics nonsense", "host:port"),
-        (f"node --cluster {'x' * 80} --insecure", "cluster name"),
-        ("node --cluster x --secret-file no-such-file", "no-such-file is missing"),
-        ("node --cluster x --tls no-such-directory alice", "no-such-directory"),
-        ("node --cluster x --tls keys alice --udp", "exclude each other"),
-        ("node --cluster x --insecure --contact 127.0.0.1:9 --timeout 2", "Connection refused"),
-        ("chat --cluster x --insecure --nick \x1b", "printable"),
-        ("up 2 --publishers 3", "3 publishers of 2"),
-        ("keys issue no-such-directory alice", "is missing"),
-        ("keys issue no-such-directory ../x", "not a member's name"),
-    ],
-)
-def test_bad_input_is_exit_2_and_one_line(args: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(args.split(" ")) == 2
-    out, err = capsys.readouterr()
-    assert err.startswith("whence: ") and said in err and err.count("\n") == 1 and not out
-
-
 def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     """Without the extra `net` an insecure cluster works; whoever wants keys is told what to install."""
     (tmp_path / "cryptography").mkdir()
@@ -252,28 +228,6 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
         assert done.returncode == 2 and b"pip install 'whence[net]'" in done.stderr and done.stderr.count(b"\n") == 1
     done = run("node", "--cluster", "x", "--insecure", "--publish")
     assert done.returncode == 0 and done.stdout.endswith(b"\thi\n")
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        "node",
-        "node --cluster x --insecure --order total",
-        "up 2 --loss 1",
-        "node --cluster x --insecure --tickets 0",
-        "node --cluster x --insecure --secret-file f",
-        "up 2 --rate 0",
-        "chat --cluster x --insecure",
-        "up",
-        "up 0",
-        "keys",
-        "keys issue d n --role king",
-    ],
-)
-def test_bad_arguments_are_exit_2(args: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as bad:
-        main(args.split(" "))
-    assert bad.value.code == 2 and "usage: whence" in capsys.readouterr().err
 
 
 # -- keys, chat, up ---------------------------------------------------------------------------------------------------
@@ -368,11 +322,6 @@ def test_up_killed_leaves_none_behind_either(start: Callable[..., Command]) -> N
     until(lambda: not any(alive(pid) for pid in pids), "their end")
 
 
-def test_up_shows_a_table(start: Callable[..., Command]) -> None:
-    code, out, err = whence("up", 1, "--seconds", 1)
-    assert (code, err) == (0, "") and "published" in out and re.search(r"127\.0\.0\.1:\d+", out)
-
-
 def test_what_is_planned_and_simulated_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--settings` takes the scenario: gossip, order and buffers are the simulated ones."""
     assert main(["plan", "--members", "12", "--publishers", "3", "--rate", "5", "--toml"]) == 0
@@ -395,24 +344,6 @@ def test_what_is_planned_and_simulated_runs_live(tmp_path: Path, capsys: pytest.
     two = tmp_path / "two.toml"
     two.write_text('[[cluster]]\nname = "a"\n[[cluster]]\nname = "b"\n')
     assert main(["up", "2", "--settings", str(two)]) == 2 and "2 clusters" in capsys.readouterr().err
-
-
-def test_a_cluster_without_tickets_by_a_mechanism(start: Callable[..., Command], tmp_path: Path) -> None:
-    settings, trace = tmp_path / "vector.toml", tmp_path / "trace"
-    settings.write_text('members = 2\n[cluster]\nmechanism = "vector"\n')
-    common = ("--cluster", "free", "--insecure", "--settings", settings, "--trace", trace)
-    a = start("node", *common, "--publish")
-    b = start("node", *common, "--contact", a.address, "--publish")
-    assert b.address
-    a.say("question")
-    until(lambda: b.heard("question"), "the question at b")
-    b.say("answer")
-    until(lambda: a.heard("answer"), "the answer at a")
-    assert b.end() == 0 and a.end() == 0
-    rows = list(read_trace(trace))
-    assert not any(row.kind == "ticket" for row in rows)
-    report = judge(rows)
-    assert report.ok, report
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

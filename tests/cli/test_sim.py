@@ -194,15 +194,10 @@ def test_soak_names_and_shrinks_a_failing_seed(small: Path, tmp_path: Path, caps
     assert main(["sim", str(tmp_path / "short.toml")]) == 1
 
 
-def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["--version"], ["--help"], ["sim", "--help"], ["soak", "--help"]):
-        with pytest.raises(SystemExit) as done:
-            main(argv)
-        assert done.value.code == 0
-    assert f"whence {whence.__version__}" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as bad:
-        main([])
-    assert bad.value.code == 2
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0 and f"whence {whence.__version__}" in capsys.readouterr().out
 
 
 def test_an_interrupt_is_exit_130_and_leaves_no_trace(tmp_path: Path) -> None:

@@ -93,10 +93,9 @@ def _audited(out: Path, engine: str) -> int:
 async def _live(args: argparse.Namespace) -> int:
     say = narrator()
     async with Fleet(args.out, traced=args.out / "trace") as fleet:
-        for process in "abcde"[:PROCESSES]:
-            members = [
-                MemberSpec(order=order, directory=str(args.out / f"{process}{i}")) for i, order in enumerate(ORDERS)
-            ]
+        for process in range(PROCESSES):
+            homes = [str(args.out / f"{'abcde'[process]}{i}") for i in range(len(ORDERS))]
+            members = [MemberSpec(order=order, directory=home) for order, home in zip(ORDERS, homes, strict=True)]
             members[0].rate = RATE
             fleet.member(Task(cluster="demo", members=members, tickets=TICKETS, drop=LOSS, answers=ANSWERS))
         say(f"starting {PROCESSES} processes with {len(ORDERS)} members each; {LOSS:.0%} of gossip will be lost")

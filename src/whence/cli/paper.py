@@ -19,7 +19,7 @@ from whence.lab.paper.claims import STATEMENTS, JudgedClaim, judged
 from whence.lab.paper.claims.page import Results, command, figure, shown, stored
 
 if TYPE_CHECKING:
-    from whence.lab.paper.frame import RunOptions
+    pass
 
 STYLE = {"holds": "green", "fails": "bold red", "refuted": "bold red", "not decided": "yellow"}
 
@@ -50,10 +50,15 @@ def paper(args: argparse.Namespace) -> int:
     )
     with progress("starting") as tell:
         options = msgspec.structs.replace(options, tell=tell)
-        if one is None:
-            results, files = _all(options, out, args.live)
-        else:
-            outcome, files = every.one(one, options, out)
+        try:
+            if one is None:
+                results, files = every.run(options, out, args.live)
+            else:
+                outcome, files = every.one(one, options, out)
+        except KeyboardInterrupt:
+            if one is None:
+                print(f"whence: finished experiments are in {out}; the same command continues", file=sys.stderr)
+            raise
     if one is None:
         _table(results, args.json)
     else:
@@ -63,16 +68,6 @@ def paper(args: argparse.Namespace) -> int:
     return 0
 
 
-def _all(options: RunOptions, out: Path, live: bool) -> tuple[Results, list[Path]]:
-    from whence.lab.paper import run as every
-
-    try:
-        return every.run(options, out, live)
-    except KeyboardInterrupt:
-        print(f"whence: finished experiments are in {out}; the same command continues with the others", file=sys.stderr)
-        raise
-
-
 def _claims(name: str, found: list[JudgedClaim], note: str, files: list[Path], as_json: bool) -> None:
     if as_json:
         claims = msgspec.to_builtins(found)
@@ -80,40 +75,37 @@ def _claims(name: str, found: list[JudgedClaim], note: str, files: list[Path], a
         return
     table = Table("claim", "wanted", "measured", "verdict", title=name)
     for claim in found:
-        table.add_row(escape(claim.text), claim.threshold, escape(_measured(claim)), _styled(claim.status))
+        measured = figure(claim.worst) + (f" at {claim.worst.at}" if claim.worst else "")
+        verdict = f"[{STYLE.get(claim.status, 'cyan')}]{claim.status}[/]"
+        table.add_row(escape(claim.text), claim.threshold, escape(measured), verdict)
     show = console()
     show.print(table)
     if note:
         show.print(note, markup=False)
 
 
-def _measured(claim: JudgedClaim) -> str:
-    return figure(claim.worst) + (f" at {claim.worst.at}" if claim.worst else "")
-
-
-def _styled(verdict: str) -> str:
-    return f"[{STYLE.get(verdict, 'cyan')}]{verdict}[/]"
-
-
 def _table(results: Results, as_json: bool) -> None:
+    found = [
+        (name, s, s.verdict(results.statistics(name)), judged(name, results.statistics(name)))
+        for name, some in STATEMENTS.items()
+        for s in some
+    ]
     if as_json:
-        found = [
+        said = [
             {
                 "place": s.place,
                 "says": s.says,
-                "verdict": s.verdict(results.statistics(name)),
+                "verdict": verdict,
                 "depends": s.depends,
                 "command": command(name, results),
-                "claims": msgspec.to_builtins(judged(name, results.statistics(name))),
+                "claims": msgspec.to_builtins(claims),
             }
-            for name, some in STATEMENTS.items()
-            for s in some
+            for name, s, verdict, claims in found
         ]
-        print(json.dumps({"statements": found, "experiments": EXPERIMENTS}))
+        print(json.dumps({"statements": said, "experiments": EXPERIMENTS}))
         return
     table = Table("place", "statement", "verdict", "whence paper ...", title="What the papers say, tested")
-    for name, s in ((name, s) for name, some in STATEMENTS.items() for s in some):
-        verdict = s.verdict(results.statistics(name))
-        style = STYLE.get(verdict, "cyan")
-        table.add_row(escape(s.place), escape(s.says), f"[{style}]{escape(shown(verdict, s))}[/]", name)
+    for name, s, verdict, _ in found:
+        text = f"[{STYLE.get(verdict, 'cyan')}]{escape(shown(verdict, s))}[/]"
+        table.add_row(escape(s.place), escape(s.says), text, name)
     console().print(table)

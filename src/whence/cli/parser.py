@@ -265,10 +265,8 @@ Without --contact a node creates the cluster. Lines of the standard input are ev
 and so do Ctrl-C and SIGTERM: the ticket is given back and the others are told (a second Ctrl-C ends it at once).
 Deliveries go to standard output: the publisher's address, a tab, the line; or JSON. Notices go to standard error.
 
---force: while enough voters answer, the council decides who publishes. If too many are gone for good, nobody can tell
-their death from a partition, and the operator decides. It is refused while an owner or enough voters are heard. If the
-lost voters live after all, both sides publish under the same tickets until they hear of each other; then the older
-side stops.
+--force is refused while an owner or enough voters are heard. If the lost voters live after all, both sides publish
+under the same tickets until they hear of each other; then the older side stops.
 """,
         {"order": tuple(PROMISES)},
     ),

@@ -11,7 +11,7 @@ from whence.cli.show import console, progress
 from whence.core.config import MS
 from whence.errors import ConfigError
 from whence.lab import plan as planner
-from whence.lab.plan import ABSOLUTE, ERRORS, Plan, Question
+from whence.lab.plan import ABSOLUTE, ERRORS, ClusterPlan, PlanQuestion
 from whence.lab.sim.settings import to_toml
 
 
@@ -19,29 +19,21 @@ def plan(args: argparse.Namespace) -> int:
     """Answer a question. Exit code 1: a prediction missed its stated error when it was checked."""
     if args.toml and (args.json or args.check):
         raise ConfigError("--toml prints a scenario, and nothing else: leave --json and --check out")
-    question = Question(
-        members=args.members,
-        publishers=args.publishers,
-        rate=args.rate,
-        loss=args.loss,
-        crash=args.crash,
-        target=args.target,
-        payload=args.payload,
-        latency_ns=round(args.latency * MS),
-        order=args.order,
-        mode="eager" if args.mode == "auto" else args.mode,
-    )
+    names = ("members", "publishers", "rate", "loss", "crash", "target", "payload", "order")
+    same = {name: getattr(args, name) for name in names}
+    same["mode"] = "eager" if args.mode == "auto" else args.mode
+    question = PlanQuestion(**same, latency_ns=round(args.latency * MS))
     found = planner.choose(question) if args.mode == "auto" else planner.plan_cluster(question)
     if args.toml:
         print(to_toml(planner.scenario(found)), end="")
         return 0
-    if not args.check:
-        _print(args, found)
-        return 0
-    return _checked(args, found)
+    if args.check:
+        return _checked(args, found)
+    _print(args, found)
+    return 0
 
 
-def _print(args: argparse.Namespace, found: Plan) -> None:
+def _print(args: argparse.Namespace, found: ClusterPlan) -> None:
     if args.json:
         print(msgspec.json.encode(found).decode())
         return
@@ -55,25 +47,20 @@ def _print(args: argparse.Namespace, found: Plan) -> None:
         show.print(f"note: {note}", markup=False)
 
 
-def lines(p: Plan) -> list[tuple[str, str, str]]:
+def lines(p: ClusterPlan) -> list[tuple[str, str, str]]:
     """What is printed: name, value, formula."""
     q = p.question
     good = {name: stated for name, (stated, _) in ERRORS.items()}
-    counted = "hops" if q.mode == "eager" else "rounds"
-    mode = "rounds" if q.mode == "rounds" else "hops"
+    counted, mode = ("hops" if q.mode == "eager" else "rounds"), ("rounds" if q.mode == "rounds" else "hops")
     theorem_1 = f"Theorem 5.1: 2 mu T = {p.B_theorem}, T = {p.needed_rounds:g} rounds, mu = {p.load:g}"
     theorem_2 = f"Theorem 5.2: 2 N p_f = {p.k_theorem}; nobody answers: < 1 - target"
     message = f"{p.sizes.fixed} + events in it x {p.sizes.frame:.0f}, by the codec"
     tail = " .. ".join(f"{ms:,.0f}" for ms in p.latency_p99_between_ms)
     traffic = f"fanout x message / round, the ring, recovery; {good['bytes_per_s']}"
     return [
-        ("round", f"{p.round_ms:g} ms", "10 x latency, unless message size or uplink bind"),
+        ("round", f"{p.round_ms:g} ms", "10 x latency, unless the message size binds"),
         ("fanout", str(p.fanout), "cast.sizing.choose: the cheapest that reaches all with the target probability"),
-        (
-            "termination",
-            f"{p.termination} {counted}",
-            f"the same; planned for a loss of 1-(1-x)(1-y) = {q.swallowed:.4g}",
-        ),
+        ("termination", f"{p.termination} {counted}", f"the same; for a loss of 1-(1-x)(1-y) = {q.swallowed:.4g}"),
         ("events a message", str(p.max_events), "2 x load x termination, at least 20"),
         ("forward buffer", f"{p.forward_buffer} events", "2 x load x termination"),
         ("history", f"{p.history} ids", "2 x load x (termination + 2), at least 1024"),
@@ -84,11 +71,7 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
         ("time to recover", f"{p.time_to_recover_ms:g} ms", "the same; at least 4 latencies"),
         ("gossip message", f"{p.message_bytes:,.0f} bytes", message),
         ("sent by a member", f"{p.bytes_per_s:,.0f} bytes/s", traffic),
-        (
-            "packets a delivery",
-            f"{p.packets_per_delivery:.3g}",
-            f"with events: {p.event_packets_per_delivery:.3g}; the rest: rounds, announcements",
-        ),
+        ("packets a delivery", f"{p.packets_per_delivery:.3g}", f"with events: {p.event_packets_per_delivery:.3g}"),
         (f"{mode} to a member, p50 and p99", f"{p.hops_p50}, {p.hops_p99}", "cast.sizing.coverage"),
         ("latency p50", f"{p.latency_p50_ms:,.0f} ms", f"D(t) = G(t) exp(-W(t) / S); {good['latency_p50_ms']}"),
         ("latency p99", f"{p.latency_p99_ms:,.0f} ms", f"the same; {good['latency_p99_ms']} = {tail} ms"),
@@ -97,7 +80,7 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     ]
 
 
-def other_modes(found: Plan) -> list[str]:
+def other_modes(found: ClusterPlan) -> list[str]:
     """The same question in the other modes, in one sentence each, and which of them `--mode auto` chooses."""
     q = found.question
     said = []
@@ -118,8 +101,8 @@ def _nines(probability: float) -> str:
     return f"1 - {1 - probability:.1e}" if probability > 0.9999 else f"{probability:.6f}"
 
 
-def _checked(args: argparse.Namespace, found: Plan) -> int:
-    from whence.lab.paper.ccc11.predict import check
+def _checked(args: argparse.Namespace, found: ClusterPlan) -> int:
+    from whence.lab.paper.ccc11.planner import check
 
     with progress("simulating") as tick:
         [done] = check([found.question], args.seeds, args.events, None, lambda done, total: tick(done / total, ""))
@@ -130,9 +113,9 @@ def _checked(args: argparse.Namespace, found: Plan) -> int:
     title = f"simulated: {done.seeds} seeds, {done.events:,} events (short names: fewer bytes than above)"
     table = Table("what", "predicted", "measured", "95 % interval", "stated error", "holds", title=title)
     for c in done.compared:
-        show = "{:.5f}" if c.name in ABSOLUTE else "{:,.1f}"
-        interval = f"{show.format(c.low)} .. {show.format(c.high)}"
+        show = ("{:.5f}" if c.name in ABSOLUTE else "{:,.1f}").format
         holds = "yes" if c.within else "[bold red]no[/]"
-        table.add_row(c.name, show.format(c.predicted), show.format(c.measured), interval, c.stated, holds)
+        interval = f"{show(c.low)} .. {show(c.high)}"
+        table.add_row(c.name, show(c.predicted), show(c.measured), interval, c.stated, holds)
     console().print(table)
     return 0 if done.within else 1

@@ -16,24 +16,13 @@ from rich.table import Table
 from whence.audit.judge import promise
 
 if TYPE_CHECKING:
-    from whence.lab.sim.tally import Report
+    from whence.lab.sim.tally import RunReport
 
-_COUNTS = {
-    "members": "members",
-    "published": "published",
-    "delivered": "delivered",
-    "lost": "lost",
-    "late": "late",
-    "over gap": "over_gap",
-    "inversions": "inversions",
-    "duplicate frames": "duplicates",
-    "recovery asked": "asked",
-    "recovered frames": "recovered",
-    "given up": "given_up",
-    "header bytes a frame": "header_bytes",
-    "had to wait": "blocked",
-}
-_ERRING = {"alerts, Algorithm 4": "alerts4", "alerts, Algorithm 5": "alerts5", "inversions without alert 5": "missed"}
+_COUNTS = (
+    *("members", "published", "delivered", "lost", "late", "over_gap", "inversions", "duplicates", "asked"),
+    *("recovered", "given_up", "header_bytes", "blocked"),
+)
+_ERRING = {"alerts4": "alerts, Algorithm 4", "alerts5": "alerts, Algorithm 5", "missed": "inversions without alert 5"}
 """Only where an order may err."""
 
 
@@ -113,15 +102,17 @@ def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:
     return table
 
 
-def report_tables(report: Report) -> Iterator[Table]:
+def report_tables(report: RunReport) -> Iterator[Table]:
     """The report of one run, as tables."""
     events = Table(title=f"{report.scenario}, seed {report.seed}: {report.virtual_s:g} s of virtual time")
     events.add_column("events")
     for line in report.lines:
         events.add_column(f"{line.order}\n{line.cluster}", justify="right")
     errs = any(line.order == "probabilistic" for line in report.lines)
-    for title, field in {**_COUNTS, **(_ERRING if errs else {})}.items():
-        events.add_row(title, *(f"{getattr(line, field):,}" for line in report.lines))
+    for field in (*_COUNTS, *(_ERRING if errs else ())):
+        events.add_row(
+            _ERRING.get(field, field.replace("_", " ")), *(f"{getattr(line, field):,}" for line in report.lines)
+        )
     for quantile in ("p50", "p90", "p99", "max"):
         values = [line.latency_ms.get(quantile) for line in report.lines]
         events.add_row(f"latency {quantile}", *("-" if v is None else f"{v:,.1f} ms" for v in values))

@@ -47,15 +47,16 @@ def sim(args: argparse.Namespace) -> int:
         return 0
     if args.report is not None and args.report.is_dir():
         raise UsageError(f"--report {args.report} is a directory; name a file")
-    with progress("simulating") as tick, tracing(args.trace, loaded, seed) as sink:
-        rows: list[Row] = []
-        outcome = run(
-            loaded,
-            seed,
-            sink=_both(sink, rows.append) if args.report else sink,
-            progress=lambda now, end: tick(now / end, ""),
-        )
-    show_outcome(args, outcome)
+    rows: list[Row] = []
+    with progress("simulating") as tick, tracing(args.trace, loaded, seed) as trace:
+        sinks = [*([trace] if trace else []), *([rows.append] if args.report else [])]
+
+        def sink(row: Row) -> None:
+            for each in sinks:
+                each(row)
+
+        outcome = run(loaded, seed, sink=sink if sinks else None, progress=lambda now, end: tick(now / end, ""))
+    _show(args, outcome)
     if args.report is not None:
         again = f"whence sim {args.scenario} --seed {seed} --report {args.report}"
         about = f"simulated: {loaded.name}, seed {seed}, {outcome.report.virtual_s:g} s of virtual time"
@@ -66,18 +67,7 @@ def sim(args: argparse.Namespace) -> int:
     return 1 if outcome.violation else 0
 
 
-def _both(first: Sink | None, second: Sink) -> Sink:
-    """Every row to both."""
-
-    def sink(row: Row) -> None:
-        if first is not None:
-            first(row)
-        second(row)
-
-    return sink
-
-
-def show_outcome(args: argparse.Namespace, outcome: Simulated) -> None:
+def _show(args: argparse.Namespace, outcome: Simulated) -> None:
     """The report, for people or machines."""
     if args.json:
         print(msgspec.json.encode(outcome.report).decode())
@@ -120,25 +110,16 @@ def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> Non
         print(f"whence: seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
         return
     with progress(f"shrinking seed {seed}") as tick:
-        shrunk = shrink(
-            loaded,
-            seed,
-            outcome.violation,
-            outcome.schedule,
-            budget=SHRINK_RUNS,
-            progress=lambda runs, left: tick(runs / SHRINK_RUNS, f"{left} actions left"),
-        )
+
+        def told(runs: int, left: int) -> None:
+            tick(runs / SHRINK_RUNS, f"{left} actions left")
+
+        shrunk = shrink(loaded, seed, outcome.violation, outcome.schedule, budget=SHRINK_RUNS, progress=told)
     args.shrink.write_text(shrunk.toml(), encoding="utf-8")
     if args.json:
-        found = {
-            "seed": seed,
-            "violation": str(shrunk.violation),
-            "kind": shrunk.violation.kind,
-            "actions": len(shrunk.schedule),
-            "runs": shrunk.runs,
-            "shrunk": str(args.shrink),
-        }
-        print(msgspec.json.encode(found).decode())
+        said = {"seed": seed, "violation": str(shrunk.violation), "kind": shrunk.violation.kind}
+        said |= {"actions": len(shrunk.schedule), "runs": shrunk.runs, "shrunk": str(args.shrink)}
+        print(msgspec.json.encode(said).decode())
         return
     print(shrunk.text())
     print(f"# {len(shrunk.schedule)} actions, found in {shrunk.runs} runs; again: whence sim {args.shrink}")

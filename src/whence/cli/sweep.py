@@ -6,10 +6,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.table import Table
 
 from whence.audit.spark.session import session
@@ -32,8 +32,8 @@ def sweep(args: argparse.Namespace) -> int:
         with progress("starting Spark") as tick:
             spark = session(args.master, verbose=args.talk > 0)
             run_missing(spark, grid, out, lambda done, bad, _: tick(done / total, f"{grid.name}, {bad} failed"))
-    rows = gather(grid, out).to_pylist()
-    failed = [{name: row[name] for name in ("setting", "seed", "error")} for row in rows if row["error"] is not None]
+    results = gather(grid, out)
+    failed = [row for row in results.select(["setting", "seed", "error"]).to_pylist() if row["error"] is not None]
     summary = {
         "grid": grid.name,
         "points": total,
@@ -46,46 +46,33 @@ def sweep(args: argparse.Namespace) -> int:
         print(json.dumps({**summary, "errors": failed[:SHOWN]}))
     else:
         console().print(facts("", {key.replace("_", " "): str(value) for key, value in summary.items()}))
-        console().print(_results(rows))
+        console().print(_results(results))
         for error in failed[:SHOWN]:
             print(f"failed: seed {error['seed']} of {error['setting']}: {error['error']}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _results(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _results(results: pa.Table) -> Table:
     """Each setting, with the mean over its seeds of every number in the results: what differs between settings first,
     as many columns as fit."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for row in rows:
-        if row["error"] is None:
-            known = POINT | {name.replace(".", "_") for name in json.loads(row["setting"])}
-            figures = {name: value for name, value in row.items() if name not in known}
-            found.setdefault(row["setting"], []).append(numbers(figures))
-    settings = {setting: json.loads(setting) for setting in found}
-    varied = [key for key in next(iter(settings.values()), {}) if len({str(s.get(key)) for s in settings.values()}) > 1]
-    means = {
-        setting: {name: sum(seed.get(name, 0.0) for seed in seeds) / len(seeds) for name in seeds[0]}
-        for setting, seeds in found.items()
-    }
-    names = list(next(iter(means.values()), {}))
-    names.sort(key=lambda name: len({mean.get(name) for mean in means.values()}) == 1)
-    shown = names[: max(1, COLUMNS - len(varied))]
-    more = f"; {len(names) - len(shown)} more numbers in the results" if len(names) > len(shown) else ""
-    table = Table(*varied, "seeds", title=f"means over seeds{more}")
-    for name in shown:
-        table.add_column(name, justify="right")
-    for setting, mean in means.items():
-        cells = [f"{mean[name]:,.6g}" if name in mean else "-" for name in shown]
-        table.add_row(*(str(settings[setting].get(key)) for key in varied), str(len(found[setting])), *cells)
+    while any(pa.types.is_struct(type) for type in results.schema.types):
+        results = results.flatten()
+    good = results.filter(pc.is_null(results["error"]))
+    settings = [json.loads(str(text)) for text in good["setting"].unique().to_pylist()]
+    known = POINT | {name.replace(".", "_") for setting in settings for name in setting}
+    numbers = [f.name for f in results.schema if f.name not in known and _is_number(f.type)]
+    means = good.group_by("setting", use_threads=False).aggregate([(n, "mean") for n in numbers] + [("seed", "count")])
+    differs = {name: len(set(means[f"{name}_mean"].to_pylist())) > 1 for name in numbers}
+    varied = [key for key in (settings or [{}])[0] if len({str(setting.get(key)) for setting in settings}) > 1]
+    shown = sorted(numbers, key=lambda name: not differs[name])[: max(1, COLUMNS - len(varied))]
+    more = f"; {len(numbers) - len(shown)} more numbers in the results" if len(numbers) > len(shown) else ""
+    table = Table(*varied, "seeds", *shown, title=f"means over seeds{more}")
+    for row in means.to_pylist():
+        setting = json.loads(row["setting"])
+        cells = ["-" if row[f"{name}_mean"] is None else f"{row[f'{name}_mean']:,.6g}" for name in shown]
+        table.add_row(*(str(setting.get(key)) for key in varied), str(row["seed_count"]), *cells)
     return table
 
 
-def numbers(result: object, prefix: str = "") -> dict[str, float]:
-    """The numbers in a result, by their path."""
-    if isinstance(result, int | float) and not isinstance(result, bool):
-        return {prefix: float(result)}
-    pairs = result.items() if isinstance(result, dict) else enumerate(result) if isinstance(result, list) else ()
-    out: dict[str, float] = {}
-    for key, value in pairs:
-        out |= numbers(value, f"{prefix}.{key}" if prefix else str(key))
-    return out
+def _is_number(type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type) or pa.types.is_floating(type))

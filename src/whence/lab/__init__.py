@@ -5,7 +5,7 @@
 `soak(scenario, seeds=100)`         many seeds, on all cores
 `load(name)`, `parse(text)`         a scenario: a file, one that comes with whence (`packaged()`), or TOML text
 `shrink(...)`                       a failing run, reduced to a schedule that a person can read
-`plan_cluster(Question(...))`       settings and predictions for a workload (docs/planner.md)
+`plan_cluster(PlanQuestion(...))`   settings and predictions for a workload (docs/planner.md)
 `run_scale(ScaleSettings(...))`     the array engine: (N, R, K) clocks for 10^4 processes (docs/scale.md)
 =================================== =====================================================================
 
@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whence.lab.plan import Plan, Question, plan_cluster
+    from whence.lab.plan import ClusterPlan, PlanQuestion, plan_cluster
     from whence.lab.scale.network import ScaleSettings
     from whence.lab.scale.run import run_scale
     from whence.lab.sim.run import Simulated, run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from whence.lab.sim.soak import SeedResult, soak
 
 _WHERE = {
-    "plan": ("Plan", "Question", "plan_cluster"),
+    "plan": ("ClusterPlan", "PlanQuestion", "plan_cluster"),
     "scale.network": ("ScaleSettings",),
     "scale.run": ("run_scale",),
     "sim.run": ("Simulated", "run"),
@@ -38,9 +38,9 @@ _WHERE = {
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [
+    "ClusterPlan",
     "Loaded",
-    "Plan",
-    "Question",
+    "PlanQuestion",
     "ScaleSettings",
     "SeedResult",
     "Simulated",

@@ -12,11 +12,11 @@ told, within a bounded time.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -26,16 +26,19 @@ from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.live.events import Batches, Event, EventBatch, Events, MemberChanges
-from whence.live.net.council import CouncilStatus, CouncilVoter, council_of, force_found, owners
+from whence.live.events import Event, EventBatch, Events, MemberChanges
+from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
-from whence.live.net.host import Host, lease_ns
+from whence.live.net.host import Host, boot_ns
 from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
+from whence.live.net.memory import MemoryNetwork
 from whence.live.net.node import MemberChange, Node
-from whence.live.net.transport import parse_address
-from whence.live.options import Options
+from whence.live.net.transport import Faults, parse_address
 from whence.live.publisher import Publisher, Tickets, finish
+
+if TYPE_CHECKING:
+    from whence.audit.trace import TraceWriter
 
 T = TypeVar("T")
 
@@ -44,6 +47,8 @@ LEAVE_TIMEOUT = 6.0
 """Seconds that leaving may take: the ring's own patience is 20 rounds."""
 PORT = ("secret", "tls", "insecure", "advertise", "transport", "faults")
 """Options that a `Host` takes."""
+MEMBER = ("directory", "memory", "state", "restore", "trace", "votes", "on_alert", "on_contract", "timeout")
+"""Options that an `Entry` takes as they are."""
 POLL = 0.1
 """Seconds after which `wait_for` tries its condition again though nothing was told: it may be about anything."""
 VIEW_TIMEOUT = 1.0
@@ -142,7 +147,7 @@ class Cluster:
     def council(self) -> CouncilStatus | None:
         """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
         council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
-        return council_of(self._node.member, lease_ns())
+        return council_of(self._node.member, boot_ns())
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
@@ -208,7 +213,7 @@ class Cluster:
         self._reader = Events(self._node, self._entry.on_alert, self._reader)
         return self._reader
 
-    def batches(self, frames: int = 8) -> Batches:
+    def batches(self, frames: int = 8) -> AsyncIterator[EventBatch]:
         """The same in batches, up to so many frames at a time, for applications that read many events a second:
 
             async for batch in cluster.batches():
@@ -218,7 +223,13 @@ class Cluster:
         asked for."""
         if type(frames) is not int or frames < 1:
             raise UsageError(f"batches of 1 frame or more, not {frames!r}")
-        return Batches(self.events(), frames)
+        events = self.events()
+
+        async def read() -> AsyncIterator[EventBatch]:
+            while batch := await events.batch(frames):
+                yield batch
+
+        return read()
 
     # -- publishing ---------------------------------------------------------------------------------------------
 
@@ -240,7 +251,7 @@ class Cluster:
         on, are heard."""
         if not force:
             raise UsageError("the council decides who creates the ring again; recreate(force=True) overrides it")
-        await force_found(self._node, lease_ns())
+        await force_found(self._node, boot_ns())
 
     async def leave(self) -> None:
         """Give the ticket back, tell the others, stop. Done by leaving the `join` block."""
@@ -331,6 +342,33 @@ class Join:
             await self._entry.host.close()
 
 
+class Options(TypedDict, total=False):
+    """The options of `create`, `join` and `bootstrap`; `help(whence.join)` explains each."""
+
+    secret: bytes | str | None
+    tls: Keys | str | os.PathLike[str] | None
+    insecure: bool
+    roles: Keys | str | os.PathLike[str] | None
+    advertise: str | None
+    transport: str | MemoryNetwork
+    faults: Faults | None
+    host: Host | None
+    directory: str | os.PathLike[str] | None
+    memory: str | os.PathLike[str] | None
+    state: Callable[[], bytes] | None
+    restore: Callable[[bytes], None] | None
+    trace: str | os.PathLike[str] | TraceWriter | None
+    order: OrderName
+    tickets: int
+    settings: Settings | Mapping[str, Any] | None
+    profile: str
+    contract: Contract | None
+    votes: bool
+    on_alert: Callable[[Event], None] | None
+    on_contract: Callable[[Contracted], None] | None
+    timeout: float
+
+
 def create(name: str, listen: str = LISTEN, *, contacts: str | Sequence[str] = (), **options: Unpack[Options]) -> Join:
     """Create the cluster `name`: one process does, the others join it.
 
@@ -340,25 +378,50 @@ def create(name: str, listen: str = LISTEN, *, contacts: str | Sequence[str] = (
     running cluster again, after all coordinators were lost: an operator override, never decided by a timeout. The
     options are those of `join`.
     """
-    return _make(name, _contacts(contacts), listen, True, options)
+    return _make(name, _contacts(contacts), listen, options, founder=True)
 
 
 def join(name: str, contacts: str | Sequence[str], listen: str = LISTEN, **options: Unpack[Options]) -> Join:
-    """Join the cluster `name` through any of `contacts` (`host:port` of members).
+    """Join the cluster `name` through any of `contacts` (`host:port` of members), and listen on `listen`.
 
         async with whence.join("lobby", ["10.0.0.7:7001"], "10.0.0.8:7001", secret=secret) as cluster: ...
 
-    Options, all by name; `whence.live.options` explains each:
+    Raises NotJoined if no contact lets it in within `timeout` seconds (10), and UsageError if the members' settings
+    cannot work together. The other options, all by name:
 
-    * Security, one of `secret` (shared by all members), `tls` (what `whence keys issue` made for this member) and
-      `insecure=True` (experiments on loopback); `roles`.
-    * The port: `advertise`, `transport`, `faults`; or `host`, a port shared by several clusters of this process.
-    * Storage: `directory` (what survives a crash), `state` and `restore` (the application's), `trace`.
-    * Protocol: `order` (this member's own), `tickets` and `settings` (the same at all members); `contract`, `on_alert`
-      and `on_contract` for clusters without tickets.
-    * `timeout`: seconds after which NotJoined is raised.
+    Who may take part (one of the first three, except over a `MemoryNetwork`):
+      secret      bytes or a passphrase, shared by all members
+      tls         the directory that `whence keys issue` made for this member, its roles included
+      insecure    True: no protection, for experiments on loopback
+      roles       such a directory for its roles alone, beside a secret
+
+    Where it listens:
+      advertise   the address under which others reach it, if that is another one (NAT, containers, 0.0.0.0)
+      transport   "tcp" (the default), "udp" (gossip as datagrams), or a `whence.testing.MemoryNetwork`
+      faults      a `whence.testing.Faults`: lost messages and cut links, for tests
+      host        a `whence.Host`: a port shared by several clusters; it has the options above
+
+    What is kept, and where:
+      directory   the journal, from which a restarted member continues; each member needs its own
+      memory      the directory of the voter state (a few KB), if there is no `directory`. By default the user's state
+                  directory, if `listen` names a port, since others look for a voter at its address; None: it is not
+                  kept, and a restarted process is a new voter
+      state       returns the application's state, for a joiner and for the disk; called between two events
+      restore     takes such a state; empty bytes if the giver has no `state`. Give both at all members
+      trace       what happened, for the audit: a directory or a `.jsonl` file (JSON lines), or a `.parquet` name
+
+    How the cluster works:
+      order       this member's own: "unordered", "fifo", "causal" (the default), "reliable"; or "probabilistic": a
+                  cluster without tickets, where every member may publish at any time
+      tickets     how many members may publish at a time (8); the same at all members
+      settings    a `whence.Settings` or a mapping of its names (docs/tuning.md); the same at all members
+      profile     a set of settings by name, such as "ccc11"; the same at all members
+      contract    a `whence.Contract`: a cluster without tickets, and what its (N, R, K) clock promises
+      votes       False: this member is not asked to vote on who may publish, as suits a process that comes and goes
+      on_alert    called before an event is delivered that is probably a cause of one delivered earlier
+      on_contract called when the contract is broken, or kept again
     """
-    return _make(name, _contacts(contacts, required=f"joining {name!r}"), listen, False, options)
+    return _make(name, _contacts(contacts, required=f"joining {name!r}"), listen, options)
 
 
 def bootstrap(name: str, peers: Sequence[str], listen: str, **options: Unpack[Options]) -> Join:
@@ -374,9 +437,7 @@ def bootstrap(name: str, peers: Sequence[str], listen: str, **options: Unpack[Op
     listed = _contacts(peers, required=f"bootstrapping {name!r}")
     if len(set(listed)) != len(listed):
         raise UsageError(f"the list of peers names one twice: {', '.join(listed)}")
-    made = _make(name, (), listen, False, options)
-    made._entry.peers, made._entry.patience, made._entry.timeout = listed, options.get("timeout"), 10.0
-    return made
+    return _make(name, (), listen, options, peers=listed)
 
 
 def _contacts(contacts: str | Sequence[str], required: str = "") -> list[str]:
@@ -389,7 +450,14 @@ def _contacts(contacts: str | Sequence[str], required: str = "") -> list[str]:
     return listed
 
 
-def _make(name: str, contacts: Sequence[str], listen: str, founder: bool, options: Options) -> Join:
+def _make(
+    name: str,
+    contacts: Sequence[str],
+    listen: str,
+    options: Options,
+    founder: bool = False,
+    peers: Sequence[str] = (),
+) -> Join:
     for option in options:
         if option not in Options.__annotations__:
             raise UsageError(f"there is no option {option!r}{near(option, Options.__annotations__)}")
@@ -404,24 +472,18 @@ def _make(name: str, contacts: Sequence[str], listen: str, founder: bool, option
     settings = Settings.of(options.get("settings"), options.get("profile", ""))
     if (contract := options.get("contract")) is not None:
         settings = msgspec.structs.replace(settings, contract=contract)
-    directory = options.get("directory")
     entry = Entry(
         host=host,
         config=settings.config(options.get("tickets", 8), options.get("order", "causal"), name),
-        on_alert=options.get("on_alert"),
-        on_contract=options.get("on_contract"),
+        settings=settings,
         contacts=contacts,
         founder=founder,
-        state=options.get("state"),
-        restore=options.get("restore"),
+        peers=peers,
         seal=None if keys is None else keys.seal(name),
-        directory=None if directory is None else Path(directory),
-        memory=options.get("memory", ""),
-        votes=options.get("votes", True),
-        trace=options.get("trace"),
-        settings=settings,
-        timeout=options.get("timeout", 10.0),
+        **{key: value for key, value in options.items() if key in MEMBER},  # type: ignore[arg-type]
     )
+    if peers:  # waiting for them has a limit of its own, or none
+        entry.patience, entry.timeout = options.get("timeout"), 10.0
     return Join(entry, own_host)
 
 
@@ -436,19 +498,14 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 __all__ = [
-    "Batches",
-    "Clock",
+    "LISTEN",
     "Cluster",
     "Contract",
-    "CouncilStatus",
-    "CouncilVoter",
     "Event",
     "EventBatch",
-    "Events",
     "Host",
     "Join",
     "MemberChange",
-    "MemberChanges",
     "Options",
     "OrderName",
     "Publisher",

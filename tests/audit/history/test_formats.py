@@ -6,6 +6,8 @@ import gzip
 import struct
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from whence.audit.history import check, discover, read
@@ -87,6 +89,35 @@ def test_one_history_in_every_format(tmp_path: Path, name: str, content: str | b
     report = check(read(path))
     assert report.levels == {"RC": True, "RA": True, "TCC": False}
     assert report.patterns == {"COConflictAO": 1} and report.operations == 5 and report.sessions == 2
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.txt", "w(1,9,0,-1)\nr(1,0,1,0)\nr(1,9,2,1)\n"),
+        ("a.hist", "[x:=9]!\n---\n[x==?]\n---\n[x==9]\n"),
+        (
+            "a.json",
+            '[[{"events": [{"Write": {"variable": 0, "version": 9}}], "committed": false}], '
+            '[{"events": [{"Read": {"variable": 0, "version": null}}], "committed": true}], '
+            '[{"events": [{"Read": {"variable": 0, "version": 9}}], "committed": true}]]',
+        ),
+        (
+            "a.edn",
+            "{:type :fail :process 0 :value [[:w 0 9]]} {:type :ok :process 1 :value [[:r 0 nil]]}"
+            "{:type :ok :process 2 :value [[:r 0 9]]}",
+        ),
+        ("a.parquet", ""),
+    ],
+)
+def test_aborted_writes_and_the_initial_value(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    if name == "a.parquet":
+        columns = {"session": [0, 1, 2], "txn": [0, 0, 0], "kind": ["w", "r", "r"], "key": ["x"] * 3}
+        columns |= {"value": [9, None, 9], "status": ["aborted", None, "committed"]}
+        pq.write_table(pa.table(columns), tmp_path / name)
+    report = check(read(tmp_path / name))
+    assert report.patterns == {"AbortedRead": 1} and report.transactions == 2
 
 
 def test_cobra_is_a_folder(tmp_path: Path) -> None:

@@ -485,7 +485,7 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(tmp_path: Path, capsy
 
 KEYED = """
 import sys
-from whence.audit.spark import audit_stream, register
+from whence.audit import audit_stream, register
 from whence.audit.spark.session import session
 spark = session("local[1]", "1g")
 register(spark)

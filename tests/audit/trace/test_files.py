@@ -16,7 +16,6 @@ from whence.audit.trace import (
     COLUMNS,
     TRACE_VERSION,
     JsonlTrace,
-    MemoryTrace,
     ParquetTrace,
     Row,
     open_trace,
@@ -313,11 +312,3 @@ def test_without_pyarrow_parquet_says_what_to_install(tmp_path: Path, monkeypatc
 def test_the_package_does_not_import_pyarrow_by_itself() -> None:
     code = "import sys, whence.audit.trace; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_memory_keeps_the_rows() -> None:
-    trace = MemoryTrace()
-    trace.append(sample(1)[0])
-    trace.append_many(sample(3)[1:])
-    trace.close()
-    assert trace.rows == sample(3)

@@ -13,7 +13,6 @@ import pytest
 from tests.data import recorded
 from tests.long import few
 from whence.cli import main
-from whence.core.ring.config import need_alive
 from whence.lab.paper.ccc11 import (
     availability,
     availability_run,
@@ -193,10 +192,6 @@ def test_a_core_dies_of_lost_quorums_and_then_nobody_gets_a_ticket() -> None:
     found = availability_run.point({"tickets": 12, "alpha": 0.5, "failure": 0.15, "crashes": 60, "k": 1, "seed": 1})
     assert found["died"] and found["by_quorum"] and found["joined"] < found["joins"]
     assert found["core_joined"] == found["core_joins"]
-
-
-def test_quorums_are_those_of_the_ring() -> None:
-    assert [availability_run.quorum(n) for n in range(40)] == [need_alive(n) for n in range(40)]
 
 
 def test_the_model_of_quorums() -> None:

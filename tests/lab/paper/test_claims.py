@@ -11,7 +11,7 @@ from whence.cli import main
 from whence.errors import UsageError
 from whence.lab.paper import EXPERIMENTS, LIVE
 from whence.lab.paper.claims import STATEMENTS, claims
-from whence.lab.paper.claims.model import PaperClaim, claim, says
+from whence.lab.paper.claims.model import PaperClaim, claim, read
 from whence.lab.paper.claims.page import Results, encode, page, stored
 from whence.lab.stats import (
     Estimate,
@@ -86,8 +86,10 @@ def test_one_point_outside_fails_a_claim_about_many() -> None:
 )
 def test_verdicts(a: int, b: int | None, c: int, depends: str, verdict: str) -> None:
     found = {k: [exact("", v)] for k, v in (("a", a), ("b", b), ("c", c)) if v is not None}
-    s = says("here", "this", "a > 0: x", "b > 0: x", instead=("that", "c > 0: x"), depends=depends)
+    text = "== x\n# here\nthis\na > 0: x\nb > 0: x\ncorrection: that\nc > 0: x\n  and more"
+    [s] = read(f"{text}\ndepends: {depends}" if depends else text)["x"]
     assert s.verdict(found) == verdict
+    assert (s.place, s.says, s.correction, s.corrected[0].text) == ("here", "this", "that", "x and more")
 
 
 def test_a_claim_says_key_threshold_and_text() -> None:
@@ -153,6 +155,7 @@ def test_points_judged_together_have_wider_intervals() -> None:
 def test_none_of_many_is_not_zero() -> None:
     assert 0 < rare("", [0.0, 0.0, 0.0], [100, 100, 100]).high < 0.02
     assert share("", 0, 0) == Estimate("", 0.0, 0.0, 1.0)
+    assert 0.88 < share("", 95, 100).low < 0.9 and 0.97 < share("", 95, 100).high < 0.99
 
 
 # -- every declared claim

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.lab.paper.survey.compact import Entries, SkClock
+from whence.lab.paper.survey.examples import Entries, SkClock
 
 N = 4
 

@@ -9,7 +9,7 @@ import pytest
 from whence.cli import main
 from whence.lab.paper.ccc11 import ring
 from whence.lab.paper.ccc11.published import Tolerant, basic_counterexample, succeeding
-from whence.lab.paper.ccc11.ring_run import RingDriver
+from whence.lab.paper.ccc11.ring import RingDriver
 from whence.lab.paper.frame import RunOptions
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from whence.core.order import MECHANISMS
-from whence.lab.paper.ccc11 import availability, editing, fig4, fig5, planner, reach, theorems, world
+from whence.lab.paper.ccc11 import availability, editing, fig4, fig5, planner, reach, theorems
 from whence.lab.paper.ccc11.evaluation import FAILED, PATIENT, VARIANTS
 from whence.lab.paper.claims import claims, judged
 from whence.lab.paper.pco17 import alerts, fig3, headers, latencies, sweeps
@@ -252,9 +252,9 @@ def world_rows(asking: float = 1.4, lost: float = 0.0) -> list[Row]:
 
 
 def test_world() -> None:
-    assert fails("ccc11/world", world.statistics(world_rows())) == set()
-    assert {"world-recovered"} == fails("ccc11/world", world.statistics(world_rows(lost=0.1)))
-    slower = fails("ccc11/world", world.statistics(world_rows(asking=3.0)))
+    assert fails("ccc11/world", fig5.statistics_world(world_rows())) == set()
+    assert {"world-recovered"} == fails("ccc11/world", fig5.statistics_world(world_rows(lost=0.1)))
+    slower = fails("ccc11/world", fig5.statistics_world(world_rows(asking=3.0)))
     assert slower == {"world-overhead", "world-faster-R1", "world-faster-R4"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whence.lab.sim.actions import Move
+from whence.lab.sim.actions import MoveAction
 from whence.lab.sim.scenario import Loaded, parse
 
 R = 250 * 10**6  # a round
@@ -69,7 +69,7 @@ for = "10r"
 
 
 MOVES = tuple(
-    Move(at=at * R, who=who, entries=entries, keys=keys)
+    MoveAction(at=at * R, who=who, entries=entries, keys=keys)
     for at, who, entries, keys in ((12, "n2", 1024, 5), (12, "n4", 700, 3), (27, "n7", 600, 4), (29, "n3", 900, 4))
 )
 """Two at the same moment, then one on each side of the partition."""

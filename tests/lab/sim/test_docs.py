@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from whence.lab.sim.actions import KINDS
-from whence.lab.sim.scenario import Chaos, Clocks, Cluster, Network, Scenario, Workload
+from whence.lab.sim.scenario import Chaos, Clocks, NetworkSettings, ScenarioCluster, SimScenario, Workload
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("table", [Scenario, Cluster, Workload, Network, Clocks, Chaos, *KINDS.values()])
+@pytest.mark.parametrize(
+    "table", [SimScenario, ScenarioCluster, Workload, NetworkSettings, Clocks, Chaos, *KINDS.values()]
+)
 def test_every_key_is_described(table: type[msgspec.Struct]) -> None:
     said = set(re.findall(r"`(\w+)", TEXT))
     missing = [f for f in table.__struct_encode_fields__ if f not in said]

@@ -10,7 +10,7 @@ from whence.core.clock import MemberId
 from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.order.messages import Recover
-from whence.lab.sim.actions import Crash, Cut, Leave, Start
+from whence.lab.sim.actions import Crash, Cut, LeaveAction, StartAction
 from whence.lab.sim.run import play
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.world import World
@@ -83,7 +83,7 @@ def test_the_wire_makes_no_difference() -> None:
 
 
 def test_a_process_that_leaves_is_gone_and_comes_back_as_a_new_member() -> None:
-    run = simulate(SMALL, extra=[Leave(at=4000 * MS, who="n3", lasts=1500 * MS)]).clean()
+    run = simulate(SMALL, extra=[LeaveAction(at=4000 * MS, who="n3", lasts=1500 * MS)]).clean()
     assert len(run.of("n3", "leave")) == 1
     assert [r.reason for r in run.of("n3", "join")] == ["genesis", "snapshot"]
     assert run.state("n3") == run.state("n0")
@@ -94,11 +94,11 @@ def test_what_makes_no_sense_does_nothing() -> None:
     senseless = [
         Crash(at=2000 * MS, who="n3"),
         Crash(at=2100 * MS, who="n3", lasts=100 * MS),  # down already: so it does not come back either
-        Leave(at=2500 * MS, who="n3"),
-        Start(at=3000 * MS, who="n2"),  # up already
+        LeaveAction(at=2500 * MS, who="n3"),
+        StartAction(at=3000 * MS, who="n2"),  # up already
         Cut(at=3000 * MS, src="n3", dst="n0", lasts=MS),
-        Start(at=4000 * MS, who="n3", disk=True),
-        Start(at=4100 * MS, who="n3"),
+        StartAction(at=4000 * MS, who="n3", disk=True),
+        StartAction(at=4100 * MS, who="n3"),
     ]
     run = simulate(SMALL, extra=senseless).clean()
     assert [r.member for r in run.of("n3", "join")] == ["n3#1", "n3#2"]

@@ -8,32 +8,32 @@ import pytest
 
 from whence.errors import ConfigError
 from whence.lab.sim.host import LocalClock
-from whence.lab.sim.network import Network, read_matrix
-from whence.lab.sim.scenario import Network as Settings
+from whence.lab.sim.network import SimNetwork, read_matrix
+from whence.lab.sim.scenario import NetworkSettings as Settings
 
 MS = 10**6
 NAMES = ("a", "b", "c")
 CITIES = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios" / "wonderproxy.csv"
 
 
-def arrivals(network: Network, count: int = 20_000, src: str = "a", dst: str = "b") -> list[tuple[int, ...]]:
+def arrivals(network: SimNetwork, count: int = 20_000, src: str = "a", dst: str = "b") -> list[tuple[int, ...]]:
     """The delays of datagrams sent 1 ms apart."""
     return [tuple(at - i * MS for at in network.datagram(i * MS, src, dst, 100)) for i in range(count)]
 
 
 def test_constant_latency() -> None:
-    assert set(arrivals(Network(Settings(mean=7 * MS), NAMES, 1), 100)) == {(7 * MS,)}
+    assert set(arrivals(SimNetwork(Settings(mean=7 * MS), NAMES, 1), 100)) == {(7 * MS,)}
 
 
 def test_normal_latency_has_the_mean_and_deviation_it_says() -> None:
-    delays = [d for (d,) in arrivals(Network(Settings(latency="normal", mean=100 * MS, sd=20 * MS), NAMES, 1))]
+    delays = [d for (d,) in arrivals(SimNetwork(Settings(latency="normal", mean=100 * MS, sd=20 * MS), NAMES, 1))]
     mean = sum(delays) / len(delays)
     sd = (sum((d - mean) ** 2 for d in delays) / len(delays)) ** 0.5
     assert mean == pytest.approx(100 * MS, rel=0.01) and sd == pytest.approx(20 * MS, rel=0.03)
 
 
 def test_loss_duplication_and_reordering_have_the_rates_they_say() -> None:
-    network = Network(Settings(mean=5 * MS, loss=0.1, dup=0.05, reorder=0.2, reorder_by=40 * MS), NAMES, 2)
+    network = SimNetwork(Settings(mean=5 * MS, loss=0.1, dup=0.05, reorder=0.2, reorder_by=40 * MS), NAMES, 2)
     found = arrivals(network)
     lost = sum(not f for f in found) / len(found)
     twice = sum(len(f) == 2 for f in found) / len(found)
@@ -47,18 +47,18 @@ def test_loss_duplication_and_reordering_have_the_rates_they_say() -> None:
 
 def test_links_and_seeds_are_independent() -> None:
     settings = Settings(loss=0.5)
-    ab = arrivals(Network(settings, NAMES, 1), 4000)
-    ba = arrivals(Network(settings, NAMES, 1), 4000, "b", "a")
-    ac = arrivals(Network(settings, NAMES, 1), 4000, "a", "c")
-    other = arrivals(Network(settings, NAMES, 2), 4000)
-    assert ab == arrivals(Network(settings, NAMES, 1), 4000)
+    ab = arrivals(SimNetwork(settings, NAMES, 1), 4000)
+    ba = arrivals(SimNetwork(settings, NAMES, 1), 4000, "b", "a")
+    ac = arrivals(SimNetwork(settings, NAMES, 1), 4000, "a", "c")
+    other = arrivals(SimNetwork(settings, NAMES, 2), 4000)
+    assert ab == arrivals(SimNetwork(settings, NAMES, 1), 4000)
     for x in (ba, ac, other):
         assert sum(p == q for p, q in zip(ab, x, strict=True)) / 4000 == pytest.approx(0.5, abs=0.04)
 
 
 def test_taking_a_message_away_does_not_change_the_fate_of_others() -> None:
     settings = Settings(loss=0.5, dup=0.2, reorder=0.3)
-    every, some = Network(settings, NAMES, 1), Network(settings, NAMES, 1)
+    every, some = SimNetwork(settings, NAMES, 1), SimNetwork(settings, NAMES, 1)
     for i in range(500):
         fate = every.datagram(i * MS, "a", "b", 1)
         if i % 3:
@@ -66,13 +66,13 @@ def test_taking_a_message_away_does_not_change_the_fate_of_others() -> None:
 
 
 def test_two_messages_of_one_moment_have_different_fates() -> None:
-    network = Network(Settings(loss=0.5), NAMES, 1)
+    network = SimNetwork(Settings(loss=0.5), NAMES, 1)
     pairs = [(network.datagram(i * MS, "a", "b", 1), network.datagram(i * MS, "a", "b", 1)) for i in range(2000)]
     assert sum(x == y for x, y in pairs) / 2000 == pytest.approx(0.5, abs=0.05)
 
 
 def test_streams_are_fifo_lose_nothing_and_pay_for_loss_with_time() -> None:
-    network = Network(Settings(latency="normal", mean=10 * MS, sd=4 * MS, loss=0.2), NAMES, 1)
+    network = SimNetwork(Settings(latency="normal", mean=10 * MS, sd=4 * MS, loss=0.2), NAMES, 1)
     times = [network.stream(i * MS, "a#1", "a", "b#1", "b", 100) for i in range(5000)]
     assert None not in times and times == sorted(t for t in times if t is not None)
     assert network.retransmitted / 5000 == pytest.approx(0.25, abs=0.03)
@@ -80,7 +80,7 @@ def test_streams_are_fifo_lose_nothing_and_pay_for_loss_with_time() -> None:
 
 
 def test_a_cut_link_loses_datagrams_and_streams_in_one_direction() -> None:
-    network = Network(Settings(mean=MS), NAMES, 1)
+    network = SimNetwork(Settings(mean=MS), NAMES, 1)
     network.cut("a", "b")
     network.cut("a", "b")
     assert network.datagram(0, "a", "b", 1) == () and network.stream(0, "a#1", "a", "b#1", "b", 1) is None
@@ -92,7 +92,7 @@ def test_a_cut_link_loses_datagrams_and_streams_in_one_direction() -> None:
 
 
 def test_a_slow_link_is_slow_until_it_recovers() -> None:
-    network = Network(Settings(mean=MS), NAMES, 1)
+    network = SimNetwork(Settings(mean=MS), NAMES, 1)
     network.slow("a", "b", 5 * MS)
     assert network.datagram(0, "a", "b", 1) == (6 * MS,) and network.datagram(0, "b", "a", 1) == (MS,)
     network.slow("a", "b", -5 * MS)
@@ -100,7 +100,7 @@ def test_a_slow_link_is_slow_until_it_recovers() -> None:
 
 
 def test_the_uplink_serialises_queues_and_drops() -> None:
-    network = Network(Settings(mean=MS, uplink=1_000_000, queue=2500), NAMES, 1)
+    network = SimNetwork(Settings(mean=MS, uplink=1_000_000, queue=2500), NAMES, 1)
     # 1000 bytes take 1 ms; two fit the queue, the third does not
     assert network.datagram(0, "a", "b", 1000) == (2 * MS,)
     assert network.datagram(0, "a", "c", 1000) == (3 * MS,)
@@ -115,7 +115,7 @@ MATRIX = ",x,y\nx,0,80\ny,90,2\n"
 
 def test_recorded_latencies_are_half_a_round_trip(tmp_path: Path) -> None:
     (tmp_path / "rtt.csv").write_text(MATRIX, encoding="utf-8")
-    network = Network(Settings(latency="recorded", file="rtt.csv"), NAMES, 1, tmp_path)
+    network = SimNetwork(Settings(latency="recorded", file="rtt.csv"), NAMES, 1, tmp_path)
     assert network.datagram(0, "a", "b", 1) == (40 * MS,)
     assert network.datagram(0, "b", "a", 1) == (45 * MS,)
     assert network.datagram(0, "a", "c", 1) == (1000,)  # both in x
@@ -141,10 +141,10 @@ def test_a_malformed_matrix_is_refused(tmp_path: Path, text: str, said: str) -> 
 
 def test_a_missing_matrix_and_a_missing_city_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the latencies .*gone\.csv: .*--data"):
-        Network(Settings(latency="recorded", file="gone.csv"), NAMES, 1, tmp_path)
+        SimNetwork(Settings(latency="recorded", file="gone.csv"), NAMES, 1, tmp_path)
     (tmp_path / "rtt.csv").write_text(MATRIX, encoding="utf-8")
     with pytest.raises(ConfigError, match="has no row 'z'"):
-        Network(Settings(latency="recorded", file="rtt.csv", cities=("z",)), NAMES, 1, tmp_path)
+        SimNetwork(Settings(latency="recorded", file="rtt.csv", cities=("z",)), NAMES, 1, tmp_path)
 
 
 def test_a_real_matrix_is_read() -> None:

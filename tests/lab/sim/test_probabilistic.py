@@ -17,7 +17,7 @@ from whence.core.clock import address_of
 from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.order.probabilistic import ProbabilisticOrdering
-from whence.lab.sim.actions import Move
+from whence.lab.sim.actions import MoveAction
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import parse
 
@@ -52,7 +52,9 @@ class Indexed(Member):
 
 def test_with_an_entry_each_there_is_no_error_and_no_alert() -> None:
     split = '[[fault]]\nat = "25r"\nkind = "partition"\nwho = ["n1", "n7", "n8"]\nfor = "6r"\n'
-    moves = tuple(Move(at=at * R, who=who, entries=10, keys=1) for at, who in ((12, "n2"), (12, "n4"), (27, "n7")))
+    moves = tuple(
+        MoveAction(at=at * R, who=who, entries=10, keys=1) for at, who in ((12, "n2"), (12, "n4"), (27, "n7"))
+    )
     for mode in ("rounds", "eager"):
         done = Run(world(mode=mode, contract="entries = 10\nkeys = 1", more=split), 3, moves, make=Indexed).clean()
         report = judge(done.rows)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whence.errors import ConfigError
-from whence.lab.sim.actions import KINDS, Crash, Partition, Publish, describe, show
+from whence.lab.sim.actions import KINDS, Crash, Partition, PublishAction, describe, show
 from whence.lab.sim.chaos import expand
 from whence.lab.sim.scenario import dump, load, parse
 from whence.lab.sim.settings import parse_duration, parse_size, show_duration
@@ -136,8 +136,8 @@ def test_chaos_is_a_plain_list_drawn_from_the_seed() -> None:
     end = loaded.scenario.duration
     assert all(a.at + (getattr(a, "lasts", None) or 0) <= end for a in schedule)
     assert not any(isinstance(a, Crash) and a.who == "n0" for a in schedule)
-    kinds = {type(a).__name__ for a in schedule}
-    assert kinds == {"Crash", "Partition", "Cut", "Slow", "Leave", "Coordinate", "Resign", "Clock", "Publish"}
+    kinds = {type(a).__struct_config__.tag for a in schedule}
+    assert kinds == {"crash", "partition", "cut", "slow", "leave", "coordinate", "resign", "clock", "publish"}
 
 
 def test_one_kind_of_chaos_does_not_move_another() -> None:
@@ -149,7 +149,7 @@ def test_one_kind_of_chaos_does_not_move_another() -> None:
 def test_the_workload_has_the_rate_it_says() -> None:
     text = 'members = 4\nduration = "200s"\n[cluster]\ncoordinators = 2\n'
     loaded = parse(text + '[cluster.workload]\nrate = 0.25\nbatch = 2\nstart = "0s"')
-    publishes = [a for a in expand(loaded, 1) if isinstance(a, Publish)]
+    publishes = [a for a in expand(loaded, 1) if isinstance(a, PublishAction)]
     assert {p.who for p in publishes} == {"n0", "n1"}
     assert sum(p.events for p in publishes) == pytest.approx(0.25 * 2 * 2000, rel=0.15)
     capped = msgspec.structs.replace(
@@ -157,7 +157,11 @@ def test_the_workload_has_the_rate_it_says() -> None:
     )
     scenario = msgspec.structs.replace(loaded.scenario, cluster=(capped,))
     assert (
-        sum(p.events for p in expand(msgspec.structs.replace(loaded, scenario=scenario), 1) if isinstance(p, Publish))
+        sum(
+            p.events
+            for p in expand(msgspec.structs.replace(loaded, scenario=scenario), 1)
+            if isinstance(p, PublishAction)
+        )
         == 12
     )
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.lab.sim.runs import MS, Run, simulate
 from whence.core.member import Member
 from whence.core.order import layer
-from whence.lab.sim.actions import Action, Crash, Leave, Partition, Publish, Start
+from whence.lab.sim.actions import Action, Crash, LeaveAction, Partition, PublishAction, StartAction
 from whence.lab.sim.survivors import names
 
 SMALL = """
@@ -58,7 +58,7 @@ def assert_all_have(run: Run, events: list[str]) -> None:
 
 # n1 publishes while only n2 hears it; the others hear of it much later, or never.
 ALONE = Partition(at=5900 * MS, who=("n0", "n3"), lasts=5000 * MS)
-WORD = Publish(at=6000 * MS, who="n1")
+WORD = PublishAction(at=6000 * MS, who="n1")
 GONE = Crash(at=7000 * MS, who="n1")
 """For good, and its disk with it."""
 
@@ -76,7 +76,7 @@ LEAVING = [
     Partition(at=5900 * MS, who=("n0", "n3"), lasts=900 * MS),
     WORD,
     Crash(at=6400 * MS, who="n1"),
-    Leave(at=6801 * MS, who="n2"),
+    LeaveAction(at=6801 * MS, who="n2"),
 ]
 
 
@@ -90,7 +90,9 @@ def test_who_leaves_hands_its_buffer_over() -> None:
 def test_a_joiner_can_give_what_came_with_its_snapshot() -> None:
     """n3 joins through n2, and has the word in its state; n1 and n2 are lost for good before n0 can hear of it."""
     cut = Partition(at=5900 * MS, who=("n0",), lasts=4000 * MS)
-    run = small(cut, WORD, GONE, Start(at=7100 * MS, who="n3"), Crash(at=9000 * MS, who="n2"), absent='["n3"]').clean()
+    run = small(
+        cut, WORD, GONE, StartAction(at=7100 * MS, who="n3"), Crash(at=9000 * MS, who="n2"), absent='["n3"]'
+    ).clean()
     event = run.published()[0].event
     assert_all_have(run, [event or ""])
     assert run.world.tally.died == 0
@@ -108,7 +110,7 @@ def test_without_surviving_buffers_each_of_them_disagrees(monkeypatch: pytest.Mo
     violation = small(*restart, make=Forgetful).violation
     assert violation is not None and violation.kind == "agreement"
     cut = Partition(at=5900 * MS, who=("n0",), lasts=4000 * MS)
-    joiner = [cut, WORD, GONE, Start(at=7100 * MS, who="n3"), Crash(at=9000 * MS, who="n2")]
+    joiner = [cut, WORD, GONE, StartAction(at=7100 * MS, who="n3"), Crash(at=9000 * MS, who="n2")]
     violation = small(*joiner, absent='["n3"]').violation
     assert violation is not None and violation.kind == "agreement"
     assert small(*LEAVING, ring="neighbours").clean().world.tally.died == 1, "nobody is left to disagree"
@@ -117,7 +119,11 @@ def test_without_surviving_buffers_each_of_them_disagrees(monkeypatch: pytest.Mo
 def test_what_died_with_its_publisher_is_counted_and_agreement_is_judged_all_the_same() -> None:
     """Nobody hears two words of n1 before it is lost for good; n0's own words are not excused by that."""
     cut = Partition(at=5900 * MS, who=("n1",), lasts=1500 * MS)
-    words = [Publish(at=5920 * MS, who="n1"), Publish(at=5930 * MS, who="n1"), Publish(at=8000 * MS, who="n0")]
+    words = [
+        PublishAction(at=5920 * MS, who="n1"),
+        PublishAction(at=5930 * MS, who="n1"),
+        PublishAction(at=8000 * MS, who="n0"),
+    ]
     run = small(cut, *words, Crash(at=7000 * MS, who="n1")).clean()
     assert run.world.tally.died == 2
     assert_all_have(run, [row.event or "" for row in run.published() if row.member.startswith("n0")])
@@ -127,7 +133,7 @@ def test_what_died_with_its_publisher_is_counted_and_agreement_is_judged_all_the
 def trouble(draw: st.DrawFn) -> tuple[list[Action], int]:
     """Words that want two copies; cuts that heal; and one crash at any time, without a disk and for good."""
     words: list[Action] = [
-        Publish(at=draw(st.integers(5000, 9000)) * MS, who=draw(st.sampled_from(["n0", "n1"])), copies=2)
+        PublishAction(at=draw(st.integers(5000, 9000)) * MS, who=draw(st.sampled_from(["n0", "n1"])), copies=2)
         for _ in range(draw(st.integers(1, 6)))
     ]
     cuts: list[Action] = [
@@ -166,14 +172,14 @@ def test_the_schedules_are_hard_enough() -> None:
         at = rng.randint(6000, 7000)
         cut = Partition(at=(at - 20) * MS, who=("n0",), lasts=2000 * MS)
         crash = Crash(at=(at + 300) * MS, who="n0")
-        run = small(cut, Publish(at=at * MS, who="n0"), crash, seed=seed, members=3).clean()
+        run = small(cut, PublishAction(at=at * MS, who="n0"), crash, seed=seed, members=3).clean()
         lost += run.world.tally.died
     assert lost
 
 
 def test_copies_are_acknowledged_in_the_simulator_and_too_few_are_counted() -> None:
     cut = Partition(at=5900 * MS, who=("n0",), lasts=10_000 * MS)
-    words = [Publish(at=5000 * MS, who="n0", copies=3), Publish(at=5920 * MS, who="n0", copies=2)]
+    words = [PublishAction(at=5000 * MS, who="n0", copies=3), PublishAction(at=5920 * MS, who="n0", copies=2)]
     run = small(cut, *words, members=3).clean()
     assert acknowledged(run) == [run.published()[0].event]
     assert run.world.tally.too_few_copies == 1

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.sim.runs import MS, ROUND, simulate
 from whence.core.ring.base import Applicant
-from whence.lab.sim.actions import Coordinate, Crash, Partition, Publish, Resign, Slow
+from whence.lab.sim.actions import CoordinateAction, Crash, Partition, PublishAction, ResignAction, Slow
 
 TRIANGLE = """
 members = 3
@@ -28,7 +28,7 @@ def test_triangle(order: str) -> None:
     """A tells B and C; B, having heard, tells C; A's word to C is slow. C must not see the answer before the
     question."""
     slow = [Slow(at=5000 * MS, src="n0", dst="n2", by=1500 * MS, lasts=1500 * MS)]
-    words = [Publish(at=5500 * MS, who="n0"), Publish(at=5605 * MS, who="n1")]
+    words = [PublishAction(at=5500 * MS, who="n0"), PublishAction(at=5605 * MS, who="n1")]
     run = simulate(TRIANGLE.format(order=order), extra=[*slow, *words]).clean()
     question, answer = (r.event for r in run.published())
     heard = run.delivered("n2")
@@ -170,7 +170,7 @@ def test_a_partition_heals() -> None:
 def test_the_silent_tail_is_recovered() -> None:
     """The last event of a burst misses one member and nothing follows it: the digests tell."""
     text = PARTITION.replace("rate = 0.5", "rate = 0.0").replace("members = 7", "members = 5")
-    last = Publish(at=8000 * MS, who="n0", events=3)
+    last = PublishAction(at=8000 * MS, who="n0", events=3)
     cut = Partition(at=7990 * MS, who=("n4",), lasts=2000 * MS)
     run = simulate(text, extra=[cut, last]).clean()
     (publish,) = {r.t_ns for r in run.published()}
@@ -199,9 +199,9 @@ def test_a_ticket_changes_owner_with_events_in_flight(order: str) -> None:
     text = PARTITION.replace("rate = 0.5", "rate = 0.0").replace('order = "reliable"', f'order = "{order}"')
     text = text.replace("tickets = 4\ncoordinators = 4", "tickets = 2\ncoordinators = 2")
     crawl = [Slow(at=6000 * MS, src="n1", dst=d, by=700 * MS, lasts=1000 * MS) for d in ("n4", "n5", "n6")]
-    last = [Publish(at=6500 * MS + i * MS, who="n1") for i in range(3)]
-    change = [Resign(at=6510 * MS, who="n1"), Coordinate(at=6510 * MS, who="n3")]
-    more = [Publish(at=at * MS, who="n3") for at in range(7000, 13_000, 100)]
+    last = [PublishAction(at=6500 * MS + i * MS, who="n1") for i in range(3)]
+    change = [ResignAction(at=6510 * MS, who="n1"), CoordinateAction(at=6510 * MS, who="n3")]
+    more = [PublishAction(at=at * MS, who="n3") for at in range(7000, 13_000, 100)]
     run = simulate(text, extra=[*crawl, *last, *change, *more]).clean()
     owners = {r.member: r.ticket for r in run.published()}
     assert set(owners) == {"n1#1", "n3#1"} and owners["n1#1"] == owners["n3#1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import whence
 from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, until
 from whence.audit.trace import MemoryTrace
 from whence.errors import ClusterClosed, ConfigError, NoTicket, NotJoined, TimedOut, UsageError
+from whence.live.api import Options
+from whence.live.events import Events, MemberChanges
 from whence.testing import MemoryNetwork
 
 
@@ -222,7 +225,7 @@ def test_events_end_with_the_cluster_and_readers_take_turns() -> None:
                 await anext(new)
         assert await asyncio.wait_for(waiting, LIMIT) == [b"3"]
 
-    async def _rest(events: whence.Events) -> list[bytes]:
+    async def _rest(events: Events) -> list[bytes]:
         return [event.payload async for event in events]
 
     run(main())
@@ -381,7 +384,9 @@ def test_who_publishes_when_the_cluster_is_abandoned_does_not_wait_for_ever() ->
 
 
 def test_the_package_shows_the_api_and_nothing_else() -> None:
-    assert set(whence.__all__) >= {"create", "join", "Host", "Cluster", "Publisher", "Event", "Events", "run"}
+    assert set(dir(whence)) == {*whence.__all__, "audit", "lab", "testing"} and len(whence.__all__) <= 26
+    for option in Options.__annotations__:
+        assert re.search(rf"^ +{option} |`{option}`", whence.join.__doc__ or "", re.MULTILINE), option
     assert all(getattr(whence, name) is not None for name in whence.__all__)
     assert issubclass(whence.NoTicket, whence.WhenceError) and issubclass(whence.NoTicket, TimeoutError)
     with pytest.raises(AttributeError):
@@ -414,7 +419,7 @@ def test_members_come_and_go_and_can_be_awaited() -> None:
             await left
         assert [change.member for change in await asyncio.wait_for(rest, LIMIT)] == [b.me]
 
-    async def _all(changes: whence.MemberChanges) -> list[whence.MemberChange]:
+    async def _all(changes: MemberChanges) -> list[whence.MemberChange]:
         return [change async for change in changes]
 
     run(main())

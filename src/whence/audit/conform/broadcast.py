@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from whence.audit.trace.foreign import ForeignStep, Imported, Rejected, rows
+from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, event_id, rows
 from whence.errors import HistoryError, TraceError
 
 BROADCASTS: Final = ("broadcast", "add")
@@ -37,7 +37,7 @@ class _History:
     def __init__(self, path: Path) -> None:
         self._file = str(path)
         self._path = path
-        self._refused: list[Rejected] = []
+        self._refused: list[NotTaken] = []
         self._steps: list[ForeignStep] = []
         self._count: Counter[int] = Counter()
         self._sent: dict[Any, tuple[int, str]] = {}
@@ -103,7 +103,7 @@ class _History:
         elif value in self._sent:
             self._refuse(line, f"{value!r} is broadcast a second time: reads cannot tell which one they have")
         else:
-            event = f"{value}@p{process}#1"
+            event = event_id(str(value), f"p{process}")
             self._sent[value] = (len(self._sent), event)
             self._step(process, "publish", event, op, line)
 
@@ -129,4 +129,4 @@ class _History:
         self._count[process] += 1
 
     def _refuse(self, line: int, reason: str) -> None:
-        self._refused.append(Rejected(self._file, line, reason))
+        self._refused.append(NotTaken(self._file, line, reason))

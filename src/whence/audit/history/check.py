@@ -120,7 +120,7 @@ def _reads(history: History, notes: list[str], counted: Counter[str]) -> tuple[G
         repeated = np.empty(NAMED, np.int64)
         count = k.match(*rows, *history.aborted, repeated)
         writer = np.full(history.key.size, INIT, np.int32)
-        k.bring_back(rows.place, rows.kind, rows.source, what, writer)
+        k.bring_back(rows, what, writer)
         marked = {"NonRepeatableRead": twice}
     by_key = k.group(rows, history.begin, history.keys)
     _note_repeated(history, count, repeated[:NAMED], value, notes)

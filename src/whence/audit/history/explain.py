@@ -15,7 +15,7 @@ import numpy as np
 from whence.audit.history.graph import NO_EDGES, Graph
 from whence.audit.history.levels import TRANSACTIONAL, Level
 from whence.audit.history.model import INIT, Ints, Key, Value
-from whence.audit.history.report import Anomaly, CycleEdge, Kind, Link
+from whence.audit.history.report import Anomaly, CausalStep, CycleEdge, Kind
 
 FAMILY: Final[dict[Level, tuple[str, str]]] = {
     "RC": ("NonMonoReadCO", "NonMonoReadAO"),
@@ -124,12 +124,12 @@ def _smallest(
     necessary: dict[tuple[int, int], Necessary],
 ) -> Anomaly | None:
     """Of the edges `starts`, the one with the shortest way back to where it begins, and that way, as a cycle."""
-    best: list[Link] | None = None
+    best: list[CausalStep] | None = None
     fewest = 1 << 60
     for src, hop in starts:
         way = _shortest(hop[0], src, lambda node: after.get(node, ()), VISITS)
         if way is not None and (cost := sum(NECESSARY if s.kind == "co" else 1 for s in way)) < fewest:
-            best, fewest = [Link(src, *hop), *way], cost
+            best, fewest = [CausalStep(src, *hop), *way], cost
             if cost == 1:
                 break
     if best is None:
@@ -173,11 +173,11 @@ def guarantee(edge: CycleEdge) -> str | None:
 # -- ways
 
 
-def _past(graph: Graph, src: int, reader: int) -> tuple[Link, ...]:
+def _past(graph: Graph, src: int, reader: int) -> tuple[CausalStep, ...]:
     """The shortest way from src to reader by session order and reads."""
     for w, key, value in graph.sources(reader):
         if w == src:
-            return (Link(src, reader, "wr", key, value),)
+            return (CausalStep(src, reader, "wr", key, value),)
 
     def backwards(node: int) -> Iterable[Hop]:
         if graph.session[src] == graph.session[node]:
@@ -191,10 +191,10 @@ def _past(graph: Graph, src: int, reader: int) -> tuple[Link, ...]:
                 yield w, "wr", key, value
 
     way = _shortest(reader, src, backwards, VISITED) or _some_way(reader, src, backwards)
-    return tuple(Link(s.dst, s.src, s.kind, s.key, s.value) for s in reversed(way))
+    return tuple(CausalStep(s.dst, s.src, s.kind, s.key, s.value) for s in reversed(way))
 
 
-def _shortest(start: int, goal: int, hops: Callable[[int], Iterable[Hop]], limit: int) -> list[Link] | None:
+def _shortest(start: int, goal: int, hops: Callable[[int], Iterable[Hop]], limit: int) -> list[CausalStep] | None:
     """The cheapest way from start to goal, with runs of session order as one step; None: there is none."""
     best: dict[tuple[int, bool], int] = {(start, False): 0}
     came: dict[tuple[int, bool], tuple[tuple[int, bool], Hop]] = {}
@@ -220,27 +220,27 @@ def _shortest(start: int, goal: int, hops: Callable[[int], Iterable[Hop]], limit
     return None
 
 
-def _walked(state: tuple[int, bool], came: dict[tuple[int, bool], tuple[tuple[int, bool], Hop]]) -> list[Link]:
-    steps: list[Link] = []
+def _walked(state: tuple[int, bool], came: dict[tuple[int, bool], tuple[tuple[int, bool], Hop]]) -> list[CausalStep]:
+    steps: list[CausalStep] = []
     while state in came:
         before, hop = came[state]
         if hop[1] == "so" and steps and steps[-1].kind == "so":
-            steps[-1] = Link(before[0], steps[-1].dst, "so")
+            steps[-1] = CausalStep(before[0], steps[-1].dst, "so")
         else:
-            steps.append(Link(before[0], *hop))
+            steps.append(CausalStep(before[0], *hop))
         state = before
     return steps[::-1]
 
 
-def _some_way(reader: int, src: int, backwards: Callable[[int], Iterable[Hop]]) -> list[Link]:
+def _some_way(reader: int, src: int, backwards: Callable[[int], Iterable[Hop]]) -> list[CausalStep]:
     """A way that need not be the shortest: each step back keeps src in the past, so it ends there."""
-    steps: list[Link] = []
+    steps: list[CausalStep] = []
     node = reader
     while node != src:
         hop = min(backwards(node), key=lambda hop: (hop[0] != src, hop[1] == "so"))
         if hop[1] == "so" and steps and steps[-1].kind == "so":
-            steps[-1] = Link(steps[-1].src, hop[0], "so")
+            steps[-1] = CausalStep(steps[-1].src, hop[0], "so")
         else:
-            steps.append(Link(node, *hop))
+            steps.append(CausalStep(node, *hop))
         node = hop[0]
     return steps

@@ -113,7 +113,7 @@ class Graph:
             order = np.argsort(recorded, kind="stable").astype(np.int32)
             rank = inverse(order)
             forward = rank[self.versions[:, 0]] < rank[self.versions[:, 1]]
-            if forward.all() and k.is_topological(self.first, self.session, self.reader, self.writer, rank):
+            if forward.all() and k.is_topological(self.session, self.reader, self.writer, rank):
                 self._order = order
                 return order
             wish = recorded

@@ -225,14 +225,11 @@ def match(
     return count
 
 
-@compiled
-def bring_back(place: Ints, kind: Bytes, source: Ints, what: Bytes, writer: Ints) -> None:
+def bring_back(rows: Buckets, what: Bytes, writer: Ints) -> None:
     """What `match` found, by operation."""
-    for n in range(place.size):
-        if kind[n] != FINAL and kind[n] != OVERWRITTEN:
-            writer[place[n]] = source[n]
-            if kind[n] != READ:
-                what[place[n]] = kind[n]
+    reads = np.flatnonzero((rows.kind != FINAL) & (rows.kind != OVERWRITTEN))
+    writer[rows.place[reads]] = rows.source[reads]
+    what[rows.place[reads]] = rows.kind[reads]
 
 
 class ByKey(NamedTuple):
@@ -493,24 +490,12 @@ def _list_versions(
 # -- transactions
 
 
-@compiled
 def external(begin: Longs, key: Ints, value: Longs, what: Bytes, writer: Ints) -> tuple[Ints, Ints, Ints, Ints, Longs]:
     """External reads whose writer is known, by reader: reader, operation, key, writer, value."""
-    count = 0
-    for i in range(key.size):
-        count += what[i] == READ or what[i] == INTERMEDIATE
-    reader, at, keys, writers = (
-        np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32)
-    )  # fmt: skip
-    values = np.empty(count, np.int64)
-    n = 0
-    for t in range(begin.size - 1):
-        for i in range(begin[t], begin[t + 1]):
-            if what[i] == READ or what[i] == INTERMEDIATE:
-                reader[n], at[n], keys[n], writers[n] = t, i - begin[t], key[i], writer[i]
-                values[n] = value[i]
-                n += 1
-    return reader, at, keys, writers, values
+    reads = np.flatnonzero((what == READ) | (what == INTERMEDIATE))
+    reader = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))[reads]
+    at = (reads - begin[reader]).astype(np.int32)
+    return reader, at, key[reads], writer[reads], value[reads]
 
 
 @compiled
@@ -594,16 +579,11 @@ def _pop(heap: Ints, size: int, wish: Longs) -> int:
     return size
 
 
-@compiled
-def is_topological(first: Ints, session: Ints, reader: Ints, writer: Ints, rank: Ints) -> bool:
+def is_topological(session: Ints, reader: Ints, writer: Ints, rank: Ints) -> bool:
     """Whether a recorded order keeps session order and reads-from."""
-    for t in range(1, session.size):
-        if session[t] == session[t - 1] and rank[t] < rank[t - 1]:
-            return False
-    wrong = 0
-    for i in range(reader.size):
-        wrong += writer[i] >= 0 and rank[writer[i]] > rank[reader[i]]
-    return wrong == 0
+    later = rank[1:] > rank[:-1]
+    known = writer >= 0
+    return bool(later[session[1:] == session[:-1]].all() and (rank[writer[known]] <= rank[reader[known]]).all())
 
 
 @compiled

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.model import INIT
-from whence.audit.history.report import Anomaly, CycleEdge, HistoryReport, Link
+from whence.audit.history.report import Anomaly, CausalStep, CycleEdge, HistoryReport
 from whence.audit.history.story import story
 
 DRAWN = 50
@@ -98,7 +98,7 @@ def _legend(found: Anomaly) -> str:
     return f'<p class="legend">{" &nbsp; ".join(items)}; dashed: how the writer came into the reader&#39;s past</p>'
 
 
-def _steps(found: Anomaly) -> list[Link]:
+def _steps(found: Anomaly) -> list[CausalStep]:
     return [*found.edges, *(step for edge in found.edges for step in edge.past)]
 
 
@@ -150,7 +150,7 @@ def _session(report: HistoryReport, t: int) -> str:
     return "initial state" if t == INIT else f"session {report.place(t)[0]}"
 
 
-def _columns(nodes: Sequence[int], steps: Iterable[Link]) -> dict[int, int]:
+def _columns(nodes: Sequence[int], steps: Iterable[CausalStep]) -> dict[int, int]:
     """The longest way to each node. An edge that closes a cycle of causes is left out."""
     column = dict.fromkeys(nodes, 0)
     kept: list[tuple[int, int]] = []

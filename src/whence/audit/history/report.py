@@ -13,7 +13,7 @@ Kind = Literal["so", "wr", "co", "vo"]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class CausalStep:
     """`src` is in the causal past of `dst`, by session order or because `dst` reads `key` from it."""
 
     src: int
@@ -24,13 +24,13 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class CycleEdge(Link):
+class CycleEdge(CausalStep):
     """An edge of a cycle. For `co`: both ends write `key`, and `reader` has `src` in its past but reads from `dst`."""
 
     level: Level | None = None
     """co: the weakest level that has the edge."""
     reader: int | None = None
-    past: tuple[Link, ...] = ()
+    past: tuple[CausalStep, ...] = ()
     """co: the way from `src` to `reader`."""
 
 
@@ -137,7 +137,7 @@ class HistoryReport:
         session, index = self.place(txn)
         return {"txn": self.name(txn), "session": session, "index": index, "operations": ops}
 
-    def _edge_dict(self, edge: Link) -> dict[str, Any]:
+    def _edge_dict(self, edge: CausalStep) -> dict[str, Any]:
         told: dict[str, Any] = {"from": self.name(edge.src), "to": self.name(edge.dst), "kind": edge.kind}
         if edge.kind != "so":
             told |= {"key": edge.key}

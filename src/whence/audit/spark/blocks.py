@@ -14,8 +14,7 @@ from whence.audit.judge.batch.coding import READ, codes
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark import ingest
 from whence.audit.spark.findings import Judged, Out, Terms, judge_runs, refused, task_number
-from whence.audit.spark.ingest import Bad, Piece
-from whence.audit.spark.json_lines import RAW_LIMIT, schema_of, unknown_order
+from whence.audit.spark.ingest import RAW_LIMIT, Bad, Piece, schema_of, unknown_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

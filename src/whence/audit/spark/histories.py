@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
@@ -345,18 +345,21 @@ def _numbered(heads: pa.Table, sessions: int) -> tuple[Any, Any, Any]:
     return first, recorded if recorded.size and recorded.any() else None, numbers
 
 
-def _whole(batches: Batches) -> pa.Table | None:
-    rows = [batch for batch in batches if batch.num_rows]
-    return pa.Table.from_batches(rows) if rows else None
+def _stage(work: Callable[[pa.Table], dict[str, Any]]) -> Callable[[Batches], Batches]:
+    """As `mapInArrow` takes it: the rows of a task as one table in, columns out."""
+
+    def stage(batches: Batches) -> Batches:
+        rows = [batch for batch in batches if batch.num_rows]
+        if rows:
+            yield from pa.table(work(pa.Table.from_batches(rows))).to_batches()
+
+    return stage
 
 
 def _consistent(sessions: list[str]) -> Any:
     """Stage A: read consistency inside each transaction, by session."""
 
-    def stage(batches: Batches) -> Batches:
-        table = _whole(batches)
-        if table is None:
-            return
+    def work(table: pa.Table) -> dict[str, Any]:
         columns = from_table(table, "history")
         assert columns.session_names is not None and columns.recorded is not None
         what, twice = np.zeros(columns.key.size, np.uint8), np.zeros(columns.key.size, np.uint8)
@@ -373,23 +376,19 @@ def _consistent(sessions: list[str]) -> Any:
         pos = np.arange(sizes.size) - columns.first[s]
         keys = columns.key if columns.key_names is None else columns.key_names[columns.key]
         numbers = columns.labels if columns.labels is not None else pos
-        made = {
+        return {
             "session": codes[s][t], "pos": pos[t].astype(np.int32), "txn": numbers[t].astype(np.int64),
             "at": (np.arange(t.size) - columns.begin[t]).astype(np.int32), "what": what.astype(np.int8),
             "twice": twice.astype(np.int8), "key": keys.astype(np.int64), "value": value, "seq": columns.recorded[t],
         }  # fmt: skip
-        yield from pa.table(made).to_batches()
 
-    return stage
+    return _stage(work)
 
 
 def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
     """Stage B: the writer of every external read, by key."""
 
-    def stage(batches: Batches) -> Batches:
-        table = _whole(batches)
-        if table is None:
-            return
+    def work(table: pa.Table) -> dict[str, Any]:
         column = {name: table[name].to_numpy() for name in table.column_names}
         t = (first[column["session"]] + column["pos"]).astype(np.int32)
         order = np.lexsort((column["at"], t))
@@ -403,13 +402,12 @@ def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         count = k.match(whole, codes, value, t, np.arange(t.size, dtype=np.int32), what, writer, *gone, repeated)
         twice = column["twice"][order].copy()
         twice[repeated[:count]] = REPEATED
-        made = {
+        return {
             "key": keys, "value": value, "what": what.astype(np.int8), "twice": twice, "t": t,
             "at": at, "writer": writer,
         }  # fmt: skip
-        yield from pa.table(made).to_batches()
 
-    return stage
+    return _stage(work)
 
 
 def _gone(keys: Any, codes: Any, aborted: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -422,10 +420,7 @@ def _gone(keys: Any, codes: Any, aborted: tuple[Any, Any]) -> tuple[Any, Any]:
 def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
     """Stage B of lists: all their rules, for they speak of one key at a time."""
 
-    def stage(batches: Batches) -> Batches:
-        table = _whole(batches)
-        if table is None:
-            return
+    def work(table: pa.Table) -> dict[str, Any]:
         column = {name: table[name].to_numpy() for name in table.column_names if name != "value"}
         t = (first[column["session"]] + column["pos"]).astype(np.int32)
         order = np.lexsort((column["at"], t))
@@ -445,7 +440,7 @@ def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         of_pairs = pairs[:, 2] if names is None else names[pairs[:, 2]]
         nothing = np.zeros(apart.size + len(pairs), np.int64)
         what = np.repeat([APART, VERSION], [apart.size, len(pairs)])
-        made = {
+        return {
             "key": np.concatenate([keys, keys[apart], of_pairs]).astype(np.int64),
             "value": np.concatenate([judged.value, nothing]),
             "what": np.concatenate([judged.what, what]).astype(np.int8),
@@ -454,18 +449,14 @@ def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
             "at": np.concatenate([at, at[apart], nothing[apart.size :]]).astype(np.int32),
             "writer": np.concatenate([writer, nothing[: apart.size], txns[pairs[:, 1]]]).astype(np.int32),
         }
-        yield from pa.table(made).to_batches()
 
-    return stage
+    return _stage(work)
 
 
 def _between(rank: Any) -> Any:
     """Stage E: candidates, by key. `rank` is a broadcast."""
 
-    def stage(batches: Batches) -> Batches:
-        table = _whole(batches)
-        if table is None:
-            return
+    def work(table: pa.Table) -> dict[str, Any]:
         column = {name: table[name].to_numpy() for name in table.column_names}
         keys, what = column["key"], column["what"]
         codes, names, size = code_keys(keys)
@@ -486,21 +477,19 @@ def _between(rank: Any) -> Any:
         found = out[:count]
         made = {name: found[:, i] for i, name in enumerate(("t2", "t1", "t3", "at"))}
         made["key"] = (found[:, 4] if names is None else names[found[:, 4]]).astype(np.int64)
-        yield from pa.table(made).to_batches()
+        return made
 
-    return stage
+    return _stage(work)
 
 
 def _tested(graph: Any, wide: int) -> Any:
     """Stage F: clocks of one block of sessions after the other, and the candidates with t2 in it."""
 
-    def stage(batches: Batches) -> Batches:
-        table = _whole(batches)
-        if table is None:
-            return
+    def work(table: pa.Table) -> dict[str, Any]:
         first, session, begin, writer, at, order = graph.value
         column = {name: table[name].to_numpy() for name in table.column_names}
         blocks = session[column["t2"]] // wide
+        parts: list[pa.Table] = []
         for block in np.unique(blocks):
             mine = np.flatnonzero(blocks == block)
             found = np.stack([column[name][mine] for name in ("t2", "t1", "t3", "at")], axis=1).astype(np.int32)
@@ -510,10 +499,11 @@ def _tested(graph: Any, wide: int) -> Any:
             k.confirm(found, clock, low, first, session, begin, writer, at, level)
             good = level < 255
             made = {name: found[good, i] for i, name in enumerate(("t2", "t1", "t3"))}
-            made |= {"key": column["key"][mine][good], "level": level[good].astype(np.int32)}
-            yield from pa.table(made).to_batches()
+            parts.append(pa.table(made | {"key": column["key"][mine][good], "level": level[good].astype(np.int32)}))
+        whole = pa.concat_tables(parts)
+        return {name: whole[name] for name in whole.column_names}
 
-    return stage
+    return _stage(work)
 
 
 class _Spread(Graph):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from whence.audit.trace.schema import Row
 
 
-class Rejected(NamedTuple):
+class NotTaken(NamedTuple):
     """What is not taken from a file, and why."""
 
     file: str
@@ -23,7 +23,7 @@ class Imported(NamedTuple):
     """The rows of a trace, and what of the files is not among them."""
 
     rows: list[Row]
-    refused: list[Rejected]
+    refused: list[NotTaken]
 
 
 class ForeignStep(NamedTuple):
@@ -40,18 +40,23 @@ class ForeignStep(NamedTuple):
     line: int
 
 
+def event_id(name: str, process: str) -> str:
+    """The id of an event that a process of another system published."""
+    return f"{name}@{process}#1"
+
+
 def rows(steps: Iterable[ForeignStep], run: str, cluster: str, order: str, ended: bool = False) -> Imported:
     """The steps of each process by its counter. A number that is missing stays missing, and what depends on it is in
     doubt; of two steps with the same number the first is taken. Counters begin with the least number of all, 0 or 1: a
     process that begins there begins with nothing and promises `order`; of another the first steps are missing.
     `ended`: nothing comes after these steps."""
     mine: dict[str, dict[int, ForeignStep]] = {}
-    refused: list[Rejected] = []
+    refused: list[NotTaken] = []
     for step in steps:
         other = mine.setdefault(step.process, {}).setdefault(step.number, step)
         if other is not step:
             why = f"{step.process} counts {step.number} a second time, as in {other.file}: line {other.line}"
-            refused.append(Rejected(step.file, step.line, why))
+            refused.append(NotTaken(step.file, step.line, why))
     first = min(1, *(min(by_number) for by_number in mine.values()), 1)
     out: list[Row] = []
     for process, by_number in mine.items():

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from whence.audit.trace.foreign import ForeignStep, Imported, Rejected, rows
+from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, event_id, rows
 from whence.errors import TraceError
 
 COUNTER: Final = "whence.counter"
@@ -79,10 +79,10 @@ def read_spans(
     paths: Iterable[Path], *, order: str = "causal", counter: str = COUNTER, run: str = "otel", cluster: str = ""
 ) -> Imported:
     """The spans in these files as one run."""
-    refused: list[Rejected] = []
+    refused: list[NotTaken] = []
     spans = [place for path in paths for place in _spans(path, refused)]
     published = {
-        (p.span.trace_id, p.span.span_id): f"{p.span.trace_id}:{p.span.span_id}@{p.process}#1"
+        (p.span.trace_id, p.span.span_id): event_id(f"{p.span.trace_id}:{p.span.span_id}", p.process)
         for p in spans
         if p.span.kind in _PRODUCER
     }
@@ -93,12 +93,12 @@ def read_spans(
         if isinstance(step, ForeignStep):
             steps.append(step)
         elif step is not None:
-            refused.append(Rejected(place.file, place.line, f"span {place.span.span_id}: {step}"))
+            refused.append(NotTaken(place.file, place.line, f"span {place.span.span_id}: {step}"))
     made = rows(steps, run, cluster, order)
     return Imported(made.rows, refused + made.refused)
 
 
-def _spans(path: Path, refused: list[Rejected]) -> Iterator[_Place]:
+def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Place]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -112,7 +112,7 @@ def _spans(path: Path, refused: list[Rejected]) -> Iterator[_Place]:
                         if whole is not None:
                             yield from _places(whole, path, 1)
                             return
-                    refused.append(Rejected(str(path), number, f"no OTLP request: {error}"))
+                    refused.append(NotTaken(str(path), number, f"no OTLP request: {error}"))
                     continue
                 yield from _places(request, path, number)
     except OSError as error:

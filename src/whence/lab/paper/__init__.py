@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from whence.errors import UsageError
 
 if TYPE_CHECKING:
-    from whence.lab.paper.frame import Outcome, Row, RunOptions, Study
+    from whence.lab.paper.frame import Row, RunOptions, Study, StudyOutcome
 
 EXPERIMENTS = {
     "ccc11/ring": "Theorem 4.2 refuted: the published ring gives a ticket two owners, ours does not (drawn)",
@@ -38,8 +38,9 @@ EXPERIMENTS = {
     "survey/convoy": "the convoy effect of chained subgroups, and what removes it",
 }
 """Name -> what it shows. The module of the same name below this package has it as `STUDY` (and, on sockets, `LIVE`)."""
-SWEEPS = ("pco17/fig4", "pco17/fig5", "pco17/fig6", "pco17/loss", "pco17/churn")
-"""Those that `pco17.sweeps` has in a table."""
+SWEEPS = ("fig4", "fig5", "fig6", "loss", "churn")
+ELSEWHERE = {"ccc11/world": "fig5:WORLD"} | {f"pco17/{name}": f"sweeps:{name.upper()}" for name in SWEEPS}
+"""Those that have no module of their own."""
 LIVE = ("ccc11/availability", "ccc11/fig4", "ccc11/fig5")
 """Those that also run on real sockets. The others count what only a simulator sees (every arrival, every crash, every
 seed), or 10^8 deliveries."""
@@ -64,14 +65,14 @@ class Experiment:
     def study(self) -> Study:
         """Needs numba and pyarrow; the list of experiments does not."""
         paper, _, name = self.name.partition("/")
-        module = import_module(f"whence.lab.paper.{paper}.{'sweeps' if self.name in SWEEPS else name}")
-        found: Study = getattr(module, name.upper() if self.name in SWEEPS else "LIVE" if self.live else "STUDY")
+        module, _, study = ELSEWHERE.get(self.name, f"{name}:{'LIVE' if self.live else 'STUDY'}").partition(":")
+        found: Study = getattr(import_module(f"whence.lab.paper.{paper}.{module}"), study)
         return found
 
     def measure(self, options: RunOptions) -> list[Row]:
         """Run it. Expensive."""
         return self.study.measure(options)
 
-    def outcome(self, rows: list[Row]) -> Outcome:
+    def outcome(self, rows: list[Row]) -> StudyOutcome:
         """What follows from the rows. Cheap."""
         return self.study.outcome(rows)

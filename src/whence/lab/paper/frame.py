@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 """`(done, all)`."""
 
 
-class Outcome(msgspec.Struct):
+class StudyOutcome(msgspec.Struct):
     """The result of an experiment."""
 
     rows: list[Row]
@@ -76,10 +76,10 @@ class Study(msgspec.Struct, frozen=True):
     draw: Callable[[list[Row]], Any] | None = None
     note: str | Callable[[list[Row]], str] = ""
 
-    def outcome(self, rows: list[Row]) -> Outcome:
+    def outcome(self, rows: list[Row]) -> StudyOutcome:
         """What follows from the rows."""
         note = self.note if isinstance(self.note, str) else self.note(rows)
-        return Outcome(rows, self.statistics(rows), self.draw(rows) if self.draw else None, note)
+        return StudyOutcome(rows, self.statistics(rows), self.draw(rows) if self.draw else None, note)
 
 
 # -- many settings: a runner is named `module:function`, or `scale`, and takes a setting with its seed, as in `whence
@@ -136,9 +136,15 @@ def over_seeds(
 ) -> list[Row]:
     """Run each setting with each seed. A row has the settings to keep, the mean of every number, and `runs`. All
     settings use the same seeds, so they can be compared run by run."""
+    found = grid(options, settings, seeds, runner, what)
+    return [summary(setting, runs, keep) for setting, runs in zip(settings, found, strict=True)]
+
+
+def grid(options: RunOptions, settings: Sequence[Row], seeds: int, runner: str, what: str = "runs") -> list[list[Row]]:
+    """The results of each setting with each seed."""
     todo = [{**s, "seed": options.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
     found = run_all(runner, todo, options.master, options.count(what))
-    return [summary(s, found[i * seeds : (i + 1) * seeds], keep) for i, s in enumerate(settings)]
+    return [found[i * seeds : (i + 1) * seeds] for i in range(len(settings))]
 
 
 def summary(setting: Setting, runs: Sequence[Row], keep: Sequence[str]) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whence.lab.paper.frame import Row, by_run
@@ -67,6 +67,22 @@ def bars(
 ) -> None:
     """The means of a column over the runs of each row, with their intervals."""
     error_bars(axes, [row[x] for row in rows], [mean("", by_run(row, y)) for row in rows], label, index, scale, line)
+
+
+def curves(
+    plots: Sequence[Any],
+    rows: Sequence[Row],
+    x: str,
+    columns: Sequence[str],
+    by: str,
+    names: Mapping[Any, str],
+    line: str = "-",
+) -> None:
+    """In each plot one column (shares as per cent), with a curve for each value of `by`."""
+    for i, (value, name) in enumerate(names.items()):
+        mine = [row for row in rows if row[by] == value]
+        for axes, column in zip(plots, columns, strict=True):
+            bars(axes, mine, x, column, i, name, 100 if column == "lost_ordered" else 1, line)
 
 
 def from_zero(*plots: Any) -> None:

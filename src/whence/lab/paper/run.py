@@ -20,7 +20,7 @@ from whence.errors import ConfigError
 from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
 from whence.lab.paper.claims import JudgedClaim, judged
 from whence.lab.paper.claims.page import Results, StoredResult, encode, page, rounded, stored
-from whence.lab.paper.frame import Outcome, Row, RunOptions
+from whence.lab.paper.frame import Row, RunOptions, StudyOutcome
 from whence.lab.stats import Estimate
 
 
@@ -41,7 +41,7 @@ def everything(live: bool) -> list[Experiment]:
     return found + [Experiment(name, live=True) for name in LIVE] if live else found
 
 
-def one(experiment: Experiment, options: RunOptions, out: Path, again: bool = True) -> tuple[Outcome, list[Path]]:
+def one(experiment: Experiment, options: RunOptions, out: Path, again: bool = True) -> tuple[StudyOutcome, list[Path]]:
     """Run an experiment, or take its data from `out` unless it is to run again. Returns the files written."""
     _prepare(out)
     rows = None if again else load(out, experiment.title, options)
@@ -80,7 +80,7 @@ def _write(out: Path, results: Results) -> list[Path]:
     return files
 
 
-def _add(results: Results, title: str, options: RunOptions, outcome: Outcome) -> None:
+def _add(results: Results, title: str, options: RunOptions, outcome: StudyOutcome) -> None:
     """Record what an experiment found. A quick run does not replace the figures of a full one."""
     known = results.experiments.get(title)
     if options.quick and known and not known.quick:
@@ -102,7 +102,7 @@ def _prepare(out: Path) -> None:
         raise ConfigError(f"out: cannot write into {out}: permission denied; name another directory with --out")
 
 
-def save(out: Path, name: str, options: RunOptions, outcome: Outcome) -> list[Path]:
+def save(out: Path, name: str, options: RunOptions, outcome: StudyOutcome) -> list[Path]:
     """Write the data (CSV and Parquet), the plot (PNG and SVG) and claims.json. Returns the paths."""
     stem = _stem(name)
     found = Recorded(

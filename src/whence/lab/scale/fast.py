@@ -45,7 +45,7 @@ REPLAYED = 100
 """A replay of more arrivals than this is too long."""
 
 
-class Past(NamedTuple):
+class _Past(NamedTuple):
     """Tables about messages; an argument of compiled functions."""
 
     window: int
@@ -541,7 +541,7 @@ class Fast:
         for k in range(run.settings.keys):
             covers[np.arange(N), run.keys[:, k] >> 6] |= np.uint64(1) << (run.keys[:, k] & 63).astype(np.uint64)
         sent = (run.net.send & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-        self.past = Past(
+        self.past = _Past(
             W, np.zeros((total, words), np.uint64), np.zeros((total, words), np.uint64), covers, run.keys, sent
         )
         self.low, self.high = (N * i // part[1] for i in (part[0], part[0] + 1))

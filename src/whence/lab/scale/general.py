@@ -64,7 +64,7 @@ LANES = 16
 """Entries of a vector that are compared at once."""
 
 
-class Processes(NamedTuple):
+class _Processes(NamedTuple):
     """All processes and the recent messages, in arrays; `p` is a process, `m` a message, `H` and `S` powers of two."""
 
     limits: I64
@@ -388,7 +388,7 @@ class General:
             raise ConfigError(
                 f"rate: {self.total:,} messages at {s.rate:g} a second take too long for the engine's clock"
             )
-        self.state = Processes(
+        self.state = _Processes(
             limits=np.array([run.first, run.last, low, high, W, shift], np.int64),
             V=np.zeros((N, R), np.int32),
             missing=np.zeros((N, words), np.uint64),

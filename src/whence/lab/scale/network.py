@@ -129,7 +129,7 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not (self.loss or self.churn or self.latencies or self.alerts)
 
 
-class Network(NamedTuple):
+class ScaleNetwork(NamedTuple):
     """The delays of copies; an argument of compiled functions."""
 
     send: I64
@@ -154,7 +154,7 @@ class Prepared(NamedTuple):
     """A prepared run: everything that does not depend on deliveries."""
 
     settings: ScaleSettings
-    net: Network
+    net: ScaleNetwork
     receiver: U32
     """Hash of each process, which determines its delays."""
     keys: I32
@@ -218,7 +218,7 @@ def prepare(settings: ScaleSettings) -> Prepared:
     apart = spread[word & np.uint64(4095)] + spread[(word >> np.uint64(12)) & np.uint64(4095)]
     window = int((m - np.searchsorted(send, send - longest)).max()) + 1
     cities = below(bits(s.seed, CITY, np.arange(s.processes)), len(base)).astype(np.int32)
-    net = Network(
+    net = ScaleNetwork(
         send,
         below(bits(s.seed, SENDER, m), s.publishers or s.processes).astype(np.int32),
         apart.astype(np.int32),

@@ -32,28 +32,28 @@ class Crash(_Action, frozen=True, kw_only=True, tag="crash"):
     """Restart from the checkpoint of its last completed step. Without a disk it is new and needs a snapshot."""
 
 
-class Start(_Action, frozen=True, kw_only=True, tag="start"):
+class StartAction(_Action, frozen=True, kw_only=True, tag="start"):
     """The process starts: a late joiner, or one that left or crashed without `for`."""
 
     who: str
     disk: bool = False
 
 
-class Leave(_Action, frozen=True, kw_only=True, tag="leave"):
+class LeaveAction(_Action, frozen=True, kw_only=True, tag="leave"):
     """The process leaves gracefully. With `for` it comes back as a new member after that time."""
 
     who: str
     lasts: Lasts = msgspec.field(default=None, name="for")
 
 
-class Coordinate(_Action, frozen=True, kw_only=True, tag="coordinate"):
+class CoordinateAction(_Action, frozen=True, kw_only=True, tag="coordinate"):
     """The member wants a ticket from now on."""
 
     who: str
     cluster: str = ""
 
 
-class Resign(_Action, frozen=True, kw_only=True, tag="resign"):
+class ResignAction(_Action, frozen=True, kw_only=True, tag="resign"):
     """The member gives its ticket back."""
 
     who: str
@@ -93,7 +93,7 @@ class Slow(_Action, frozen=True, kw_only=True, tag="slow"):
     lasts: Lasts = msgspec.field(default=None, name="for")
 
 
-class Clock(_Action, frozen=True, kw_only=True, tag="clock"):
+class ClockAction(_Action, frozen=True, kw_only=True, tag="clock"):
     """The process's clock jumps forward and runs at another speed from now on."""
 
     who: str
@@ -120,7 +120,7 @@ class Lie(_Action, frozen=True, kw_only=True, tag="lie"):
     cluster: str = ""
 
 
-class Move(_Action, frozen=True, kw_only=True, tag="move"):
+class MoveAction(_Action, frozen=True, kw_only=True, tag="move"):
     """The member starts a clock generation with these entries and keys (a cluster without tickets)."""
 
     who: str
@@ -129,7 +129,7 @@ class Move(_Action, frozen=True, kw_only=True, tag="move"):
     cluster: str = ""
 
 
-class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
+class PublishAction(_Action, frozen=True, kw_only=True, tag="publish"):
     """The application publishes one frame; refused if the member has no ticket then."""
 
     who: str
@@ -142,19 +142,19 @@ class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
 
 Action = (
     Crash
-    | Start
-    | Leave
-    | Coordinate
-    | Resign
+    | StartAction
+    | LeaveAction
+    | CoordinateAction
+    | ResignAction
     | Found
     | Partition
     | Cut
     | Slow
-    | Clock
+    | ClockAction
     | Hostile
     | Lie
-    | Move
-    | Publish
+    | MoveAction
+    | PublishAction
 )
 Schedule = tuple[Action, ...]
 
@@ -210,13 +210,13 @@ def describe(action: Action) -> str:
         case Crash(who=who, disk=disk):
             back = (", back with its disk" if disk else ", back without its disk") if lasts is not None else ""
             return f"{who} crashes{span}{back}"
-        case Start(who=who, disk=disk):
+        case StartAction(who=who, disk=disk):
             return f"{who} starts{' with its disk' if disk else ''}"
-        case Leave(who=who):
+        case LeaveAction(who=who):
             return f"{who} leaves{span}"
-        case Coordinate(who=who):
+        case CoordinateAction(who=who):
             return f"{who} wants a ticket{where}"
-        case Resign(who=who):
+        case ResignAction(who=who):
             return f"{who} gives its ticket back{where}"
         case Found(who=who):
             return f"the operator founds the ring at {who}{where}"
@@ -226,15 +226,15 @@ def describe(action: Action) -> str:
             return f"link {src} {'->' if oneway else '<->'} {dst} dead{span}"
         case Slow(src=src, dst=dst, by=by):
             return f"link {src} -> {dst or 'all'} slower by {_about(by)}{span}"
-        case Clock(who=who, drift=drift, jump=jump):
+        case ClockAction(who=who, drift=drift, jump=jump):
             return f"clock of {who}: drift {drift:+d} ppm, jump {_about(jump)}"
         case Hostile(who=who, sender=sender, messages=n):
             return f"{sender or 'an outsider'} sends {n} bad messages to {who}{where}"
         case Lie(who=who, messages=n):
             return f"{who} tells {n} lies{where}"
-        case Move(who=who, entries=entries, keys=keys):
+        case MoveAction(who=who, entries=entries, keys=keys):
             return f"{who} moves to R = {entries}, K = {keys}{where}"
-        case Publish(who=who, events=n):
+        case PublishAction(who=who, events=n):
             return f"{who} publishes {n} event{'s' if n > 1 else ''}{where}"
 
 

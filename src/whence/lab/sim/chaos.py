@@ -9,22 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from whence.lab.sim.actions import (
-    Action,
-    Clock,
-    Coordinate,
-    Crash,
-    Cut,
-    Hostile,
-    Leave,
-    Lie,
-    Partition,
-    Publish,
-    Resign,
-    Schedule,
-    Slow,
-)
-from whence.lab.sim.scenario import Chaos, Cluster, Loaded, Scenario
+from whence.lab.sim import actions as act
+from whence.lab.sim.actions import Action, CoordinateAction, PublishAction, ResignAction, Schedule
+from whence.lab.sim.scenario import Chaos, Loaded, ScenarioCluster, SimScenario
 
 
 def expand(loaded: Loaded, seed: int) -> Schedule:
@@ -42,7 +29,7 @@ def expand(loaded: Loaded, seed: int) -> Schedule:
 class _Chaos:
     """Random faults. Each kind has its own generator, so enabling one does not change the others."""
 
-    def __init__(self, scenario: Scenario, chaos: Chaos, seed: int) -> None:
+    def __init__(self, scenario: SimScenario, chaos: Chaos, seed: int) -> None:
         self.scenario, self.chaos, self.seed = scenario, chaos, seed
         self.start = chaos.start
         self.stop = min(scenario.duration, chaos.stop if chaos.stop is not None else scenario.duration)
@@ -53,18 +40,21 @@ class _Chaos:
         }  # they keep their disk, which holds the epoch
 
     def draw(self) -> list[Action]:
-        found: list[Action] = []
-        for kind in (
-            self._crashes,
-            self._leaves,
-            self._partitions,
-            self._cuts,
-            self._slow,
-            self._clocks,
-            self._hostile,
-            self._lies,
-        ):
-            found += kind()
+        c = self.chaos
+        kinds = (
+            ("crash", c.crash, self._crash),
+            ("leave", c.leave, self._leave),
+            ("partition", c.partition, self._partition),
+            ("cut", c.cut, self._cut),
+            ("slow", c.slow, self._slow),
+            ("clock", c.clock, self._clock),
+            ("hostile", c.hostile, lambda at, rng: act.Hostile(at=at, who=rng.choice(self.names))),
+        )
+        found = [made for kind, every, make in kinds for at, rng in self._times(kind, every) if (made := make(at, rng))]
+        for cluster in self.scenario.cluster:
+            for who in self.scenario.liars_of(cluster):
+                times = self._times(f"lie/{cluster.name}/{who}", c.lie)
+                found += [act.Lie(at=at, who=who, cluster=cluster.name) for at, _ in times]
         for cluster in self.scenario.cluster:
             found += self._churn(cluster)
         return found
@@ -81,59 +71,42 @@ class _Chaos:
     def _lasts(self, rng: random.Random, mean: int, at: int) -> int:
         return min(int(mean * (0.5 + rng.random())), self.stop - at)
 
-    def _crashes(self) -> Iterator[Action]:
-        c = self.chaos
-        for at, rng in self._times("crash", c.crash):
-            if self.mortal:
-                who, lasts = rng.choice(self.mortal), self._lasts(rng, c.down, at)
-                yield Crash(at=at, who=who, lasts=lasts, disk=rng.random() < c.disk or who in self.founders)
+    def _crash(self, at: int, rng: random.Random) -> Action | None:
+        if not self.mortal:
+            return None
+        who, lasts = rng.choice(self.mortal), self._lasts(rng, self.chaos.down, at)
+        return act.Crash(at=at, who=who, lasts=lasts, disk=rng.random() < self.chaos.disk or who in self.founders)
 
-    def _leaves(self) -> Iterator[Action]:
-        for at, rng in self._times("leave", self.chaos.leave):
-            who = rng.choice(self.names)
-            if who in self.mortal and who not in self.founders:
-                yield Leave(at=at, who=who, lasts=self._lasts(rng, self.chaos.away, at))
+    def _leave(self, at: int, rng: random.Random) -> Action | None:
+        who = rng.choice(self.names)
+        if who not in self.mortal or who in self.founders:
+            return None
+        return act.LeaveAction(at=at, who=who, lasts=self._lasts(rng, self.chaos.away, at))
 
-    def _partitions(self) -> Iterator[Action]:
-        c = self.chaos
-        for at, rng in self._times("partition", c.partition):
-            if len(self.names) > 1:
-                side = sorted(rng.sample(self.names, rng.randint(1, len(self.names) // 2)))
-                lasts = self._lasts(rng, c.split, at)
-                yield Partition(at=at, who=tuple(side), lasts=lasts, oneway=rng.random() < c.oneway)
+    def _partition(self, at: int, rng: random.Random) -> Action | None:
+        if len(self.names) < 2:
+            return None
+        side = tuple(sorted(rng.sample(self.names, rng.randint(1, len(self.names) // 2))))
+        lasts = self._lasts(rng, self.chaos.split, at)
+        return act.Partition(at=at, who=side, lasts=lasts, oneway=rng.random() < self.chaos.oneway)
 
-    def _cuts(self) -> Iterator[Action]:
-        c = self.chaos
-        for at, rng in self._times("cut", c.cut):
-            if len(self.names) > 1:
-                src, dst = rng.sample(self.names, 2)
-                lasts = self._lasts(rng, c.cut_for, at)
-                yield Cut(at=at, src=src, dst=dst, lasts=lasts, oneway=rng.random() < c.oneway)
+    def _cut(self, at: int, rng: random.Random) -> Action | None:
+        if len(self.names) < 2:
+            return None
+        (src, dst), lasts = rng.sample(self.names, 2), self._lasts(rng, self.chaos.cut_for, at)
+        return act.Cut(at=at, src=src, dst=dst, lasts=lasts, oneway=rng.random() < self.chaos.oneway)
 
-    def _slow(self) -> Iterator[Action]:
-        c = self.chaos
-        for at, rng in self._times("slow", c.slow):
-            if len(self.names) > 1:
-                src, dst = rng.sample(self.names, 2)
-                by = int(c.slow_by * (0.5 + rng.random()))
-                yield Slow(at=at, src=src, dst=dst, by=by, lasts=self._lasts(rng, c.slow_for, at))
+    def _slow(self, at: int, rng: random.Random) -> Action | None:
+        if len(self.names) < 2:
+            return None
+        (src, dst), by = rng.sample(self.names, 2), int(self.chaos.slow_by * (0.5 + rng.random()))
+        return act.Slow(at=at, src=src, dst=dst, by=by, lasts=self._lasts(rng, self.chaos.slow_for, at))
 
-    def _clocks(self) -> Iterator[Action]:
-        c = self.chaos
-        for at, rng in self._times("clock", c.clock):
-            yield Clock(at=at, who=rng.choice(self.names), drift=rng.randint(-c.clock_drift, c.clock_drift))
+    def _clock(self, at: int, rng: random.Random) -> Action | None:
+        drift = self.chaos.clock_drift
+        return act.ClockAction(at=at, who=rng.choice(self.names), drift=rng.randint(-drift, drift))
 
-    def _hostile(self) -> Iterator[Action]:
-        for at, rng in self._times("hostile", self.chaos.hostile):
-            yield Hostile(at=at, who=rng.choice(self.names))
-
-    def _lies(self) -> Iterator[Action]:
-        for cluster in self.scenario.cluster:
-            for who in self.scenario.liars_of(cluster):
-                for at, _ in self._times(f"lie/{cluster.name}/{who}", self.chaos.lie):
-                    yield Lie(at=at, who=who, cluster=cluster.name)
-
-    def _churn(self, cluster: Cluster) -> Iterator[Action]:
+    def _churn(self, cluster: ScenarioCluster) -> Iterator[Action]:
         members = self.scenario.members_of(cluster)
         wanting = list(self.scenario.coordinators_of(cluster))
         usual = len(wanting)
@@ -143,14 +116,14 @@ class _Chaos:
             if wanting and (not others or rng.random() < len(wanting) / (2 * max(1, usual))):
                 who = rng.choice(wanting)
                 wanting.remove(who)
-                yield Resign(at=at, who=who, cluster=cluster.name)
+                yield ResignAction(at=at, who=who, cluster=cluster.name)
             elif others:
                 who = rng.choice(others)
                 wanting.append(who)
-                yield Coordinate(at=at, who=who, cluster=cluster.name)
+                yield CoordinateAction(at=at, who=who, cluster=cluster.name)
 
 
-def workload(scenario: Scenario, cluster: Cluster, faults: list[Action], seed: int) -> list[Publish]:
+def workload(scenario: SimScenario, cluster: ScenarioCluster, faults: list[Action], seed: int) -> list[PublishAction]:
     """The publishes of one cluster: each coordinator publishes `rate` events a round, at random times."""
     w = cluster.workload
     coordinators = scenario.coordinators_of(cluster)
@@ -159,7 +132,7 @@ def workload(scenario: Scenario, cluster: Cluster, faults: list[Action], seed: i
         return []
     start = w.start if w.start is not None else scenario.ring_time(cluster)
     stop = min(w.stop if w.stop is not None else scenario.duration, scenario.duration)
-    found: list[Publish] = []
+    found: list[PublishAction] = []
     for who in scenario.members_of(cluster):
         rng = random.Random(f"{seed}/publish/{cluster.name}/{who}")
         toggles = _wants(faults, cluster, who)
@@ -173,17 +146,17 @@ def workload(scenario: Scenario, cluster: Cluster, faults: list[Action], seed: i
             if wants:
                 name = "" if len(scenario.cluster) == 1 else cluster.name
                 found += [
-                    Publish(at=at, who=who, cluster=name, events=w.batch, payload=w.payload, copies=w.copies)
+                    PublishAction(at=at, who=who, cluster=name, events=w.batch, payload=w.payload, copies=w.copies)
                     for at in moments
                 ]
     found.sort(key=lambda p: p.at)
     return found if w.total is None else found[: -(-w.total // w.batch)]
 
 
-def _wants(faults: list[Action], cluster: Cluster, who: str) -> list[tuple[int, bool]]:
+def _wants(faults: list[Action], cluster: ScenarioCluster, who: str) -> list[tuple[int, bool]]:
     """When the member starts and stops wanting a ticket."""
     return sorted(
-        (a.at, isinstance(a, Coordinate))
+        (a.at, isinstance(a, CoordinateAction))
         for a in faults
-        if isinstance(a, Coordinate | Resign) and a.who == who and a.cluster in ("", cluster.name)
+        if isinstance(a, CoordinateAction | ResignAction) and a.who == who and a.cluster in ("", cluster.name)
     )

@@ -28,7 +28,7 @@ from whence.audit.judge.report import report
 from whence.core import ports
 from whence.core.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.lab.sim import survivors
-from whence.lab.sim.actions import Move, Publish, Schedule, show
+from whence.lab.sim.actions import MoveAction, PublishAction, Schedule, show
 from whence.lab.sim.host import TenureKey, tenure_of
 from whence.lab.sim.rings import Rings
 from whence.lab.sim.survivors import Bits, count, died
@@ -241,10 +241,8 @@ class Checks:
 
     def harmless(self) -> bool:
         """Whether nothing in this run can cause the loss of an event."""
-        network = self.stage.scenario.network
-        return (
-            not network.loss and not network.uplink and all(isinstance(a, Publish | Move) for a in self.stage.schedule)
-        )
+        network, faultless = self.stage.scenario.network, PublishAction | MoveAction
+        return not network.loss and not network.uplink and all(isinstance(a, faultless) for a in self.stage.schedule)
 
     def _nothing_lost(self, cluster: int, instances: list[Instance]) -> None:
         """CCC11 Lemma 5.1: without faults every event is delivered, in causal order."""

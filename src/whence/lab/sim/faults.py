@@ -6,26 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from whence.core import ports
+from whence.lab.sim import actions as act
 from whence.lab.sim import hostile
-from whence.lab.sim.actions import (
-    Action,
-    Clock,
-    Coordinate,
-    Crash,
-    Cut,
-    Found,
-    Hostile,
-    Leave,
-    Lie,
-    Move,
-    Partition,
-    Publish,
-    Resign,
-    Slow,
-    Start,
-    describe,
-    names_in,
-)
+from whence.lab.sim.actions import Action, describe, names_in
 from whence.lab.sim.lies import Liar, lies
 
 if TYPE_CHECKING:
@@ -39,46 +22,47 @@ COPIES_PATIENCE = 50
 
 def carry_out(world: World, action: Action) -> None:
     """Carry out an action now. An impossible one does nothing."""
-    if world.sink is not None and not isinstance(action, Publish | Crash):  # these two have rows of their own
+    has_rows = act.PublishAction | act.Crash
+    if world.sink is not None and not isinstance(action, has_rows):
         for instance in (s for name in names_in(action) for s in world.hosts[name].instances.values()):
             if instance.recorder is not None:
                 instance.recorder.row("fault", world.now, reason=describe(action))
     match action:
-        case Publish():
+        case act.PublishAction():
             _publish(world, action)
-        case Crash(who=who, lasts=lasts, disk=disk):
+        case act.Crash(who=who, lasts=lasts, disk=disk):
             if world.crash(who) and lasts is not None:
                 world.plan(world.now + lasts, world.start, who, disk)
-        case Start(who=who, disk=disk):
+        case act.StartAction(who=who, disk=disk):
             world.start(who, disk)
-        case Leave():
+        case act.LeaveAction():
             _leave(world, action)
-        case Coordinate(who=who):
+        case act.CoordinateAction(who=who):
             _want(world, action, True, ports.Coordinate())
-        case Resign(who=who):
+        case act.ResignAction(who=who):
             _want(world, action, False, ports.Resign())
-        case Found(who=who, cluster=cluster):
+        case act.Found(who=who, cluster=cluster):
             for instance in _instances(world, who, cluster):
                 world.step(instance, ports.FoundRing())
-        case Partition(who=side, oneway=oneway):
+        case act.Partition(who=side, oneway=oneway):
             others = [n for n in world.hosts if n not in side]
             _cut(world, [(a, b) for a in side for b in others], oneway, action.lasts)
-        case Cut(src=src, dst=dst, oneway=oneway):
+        case act.Cut(src=src, dst=dst, oneway=oneway):
             _cut(world, [(src, dst)], oneway, action.lasts)
-        case Slow():
+        case act.Slow():
             _slow(world, action)
-        case Clock(who=who, drift=drift, jump=jump):
+        case act.ClockAction(who=who, drift=drift, jump=jump):
             host = world.hosts[who]
             host.clock.change(world.now, drift, jump)
             for instance in host.instances.values():
                 world.sleep(instance)
-        case Move(who=who, cluster=cluster, entries=entries, keys=keys):
+        case act.MoveAction(who=who, cluster=cluster, entries=entries, keys=keys):
             for instance in _instances(world, who, cluster):
                 world.step(instance, ports.Move(entries, keys))
-        case Hostile(who=who, cluster=cluster):
+        case act.Hostile(who=who, cluster=cluster):
             for instance in _instances(world, who, cluster):
                 hostile.attack(world, instance, action)
-        case Lie(who=who, cluster=cluster, messages=messages):
+        case act.Lie(who=who, cluster=cluster, messages=messages):
             for instance in _instances(world, who, cluster):
                 _lie(world, instance, messages)
 
@@ -88,7 +72,7 @@ def _instances(world: World, who: str, cluster: str) -> list[Instance]:
     return [s for i, s in list(world.hosts[who].instances.items()) if cluster in ("", world.clusters[i].name)]
 
 
-def _want(world: World, action: Coordinate | Resign, wants: bool, event: ports.Input) -> None:
+def _want(world: World, action: act.CoordinateAction | act.ResignAction, wants: bool, event: ports.Input) -> None:
     host = world.hosts[action.who]
     for i, cluster in enumerate(world.clusters):
         if action.cluster in ("", cluster.name):
@@ -97,7 +81,7 @@ def _want(world: World, action: Coordinate | Resign, wants: bool, event: ports.I
         world.step(instance, event)
 
 
-def _publish(world: World, action: Publish) -> None:
+def _publish(world: World, action: act.PublishAction) -> None:
     instances = _instances(world, action.who, action.cluster)
     if not instances:
         world.tally.not_published["down"] += action.events
@@ -130,7 +114,7 @@ def _lie(world: World, instance: Instance, messages: int) -> None:
             world.receive_bytes(liar.rng.choice(others), me, packet)
 
 
-def _leave(world: World, action: Leave) -> None:
+def _leave(world: World, action: act.LeaveAction) -> None:
     host = world.hosts[action.who]
     if not host.up:
         return
@@ -165,7 +149,7 @@ def _cut(world: World, links: list[tuple[str, str]], oneway: bool, lasts: int | 
     _later(world, lasts, mend)
 
 
-def _slow(world: World, action: Slow) -> None:
+def _slow(world: World, action: act.Slow) -> None:
     targets = [action.dst] if action.dst else [n for n in world.hosts if n != action.src]
     for dst in targets:
         world.network.slow(action.src, dst, action.by)

@@ -102,7 +102,7 @@ class Instance:
     )
 
     def __init__(
-        self, host: Host, cluster: int, order: str, member: Member, app: App, recorder: Recorder | None
+        self, host: SimHost, cluster: int, order: str, member: Member, app: App, recorder: Recorder | None
     ) -> None:
         self.host = host
         self.cluster = cluster
@@ -118,7 +118,7 @@ class Instance:
         self.left = False
 
 
-class Host:
+class SimHost:
     """A process. Its name, clock, disk and wishes survive a crash."""
 
     __slots__ = ("boot", "clock", "disk", "instances", "name", "saved", "up", "wants")

@@ -10,8 +10,6 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Callable, Sequence
-from math import sqrt
-from statistics import NormalDist, fmean, stdev
 from typing import TypeVar
 
 import msgspec
@@ -22,11 +20,7 @@ from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.wire import pack
 from whence.lab.sim.tally import Key
-
-Interval = tuple[float, float]
-_Z = NormalDist().inv_cdf(0.975)
-_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t for 95 %, 1 to 9 degrees of freedom; beyond that the normal distribution is used."""
+from whence.lab.stats import quantile
 
 
 class Frames(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,28 +227,5 @@ def _summary(values: array[int]) -> dict[str, float]:
     if not values:
         return {}
     ordered = sorted(values)
-    return {
-        "mean": sum(ordered) / len(ordered) / 1e6,
-        "p50": ordered[len(ordered) // 2] / 1e6,
-        "p99": ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] / 1e6,
-    }
-
-
-def wilson(hits: int, of: int) -> Interval:
-    """The 95 % interval of a probability, given `hits` of `of` trials (Wilson)."""
-    if not of:
-        return (0.0, 1.0)
-    share, z2 = hits / of, _Z * _Z
-    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
-    half = _Z * sqrt(share * (1 - share) / of + z2 / (4 * of * of)) / (1 + z2 / of)
-    return (max(0.0, middle - half), min(1.0, middle + half))
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """The 95 % interval of the mean of several runs (Student); of a single run its value."""
-    mean = fmean(values)
-    if len(values) < 2:
-        return (mean, mean)
-    t = _T[len(values) - 2] if len(values) - 2 < len(_T) else _Z
-    half = t * stdev(values) / sqrt(len(values))
-    return (mean - half, mean + half)
+    found = {"mean": sum(ordered) / len(ordered), "p50": quantile(ordered, 0.5), "p99": quantile(ordered, 0.99)}
+    return {name: ns / 1e6 for name, ns in found.items()}

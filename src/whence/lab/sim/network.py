@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from whence.errors import ConfigError
-from whence.lab.sim.scenario import Network as Settings
+from whence.lab.sim.scenario import NetworkSettings
 
 _M = (1 << 64) - 1
 _TABLE = 4096  # quantiles of the normal distribution: 12 bits of a hash pick one
@@ -46,10 +46,10 @@ def _quantiles() -> list[float]:
     return [normal.inv_cdf((i + 0.5) / _TABLE) for i in range(_TABLE)]
 
 
-class Network:
+class SimNetwork:
     """Decides the fate of each message. Times are true time in ns."""
 
-    def __init__(self, settings: Settings, names: tuple[str, ...], seed: int, base: Path | None = None) -> None:
+    def __init__(self, settings: NetworkSettings, names: tuple[str, ...], seed: int, base: Path | None = None) -> None:
         self.settings = settings
         self._seed = key_of(f"{seed}/network")
         self._keys = {n: (key_of(n) | 1, mix(key_of(n))) for n in names}
@@ -186,7 +186,7 @@ class Network:
         }
 
 
-def recorded(settings: Settings, names: tuple[str, ...], base: Path | None) -> dict[tuple[str, str], int]:
+def recorded(settings: NetworkSettings, names: tuple[str, ...], base: Path | None) -> dict[tuple[str, str], int]:
     """One-way delays in ns between processes: half the recorded round trip of their cities."""
     path = Path(settings.file) if base is None else base / settings.file
     matrix = read_matrix(path)

@@ -14,7 +14,7 @@ from whence.lab.sim.actions import Schedule
 from whence.lab.sim.checks import Violation
 from whence.lab.sim.operator import Operator
 from whence.lab.sim.scenario import Loaded, load, parse
-from whence.lab.sim.tally import Report
+from whence.lab.sim.tally import RunReport
 from whence.lab.sim.world import MakeMember, World
 
 Progress = Callable[[int, int], None]
@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 class Simulated(msgspec.Struct, frozen=True):
     """The result of a run, and its schedule."""
 
-    report: Report
+    report: RunReport
     violation: Violation | None
     schedule: Schedule
 

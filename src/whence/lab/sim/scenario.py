@@ -14,7 +14,7 @@ import msgspec
 from whence.core.config import Config, Positive, Settings, defaults
 from whence.core.order import Contract
 from whence.errors import ConfigError
-from whence.lab.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
+from whence.lab.sim.actions import KINDS, Action, PublishAction, names_in, read_action, write_action
 from whence.lab.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
 
 Rate = Annotated[float, msgspec.Meta(ge=0)]
@@ -44,7 +44,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Ask after each publish whether so many members hold the event (`publish(..., copies=k)`)."""
 
 
-class Cluster(Settings, frozen=True, kw_only=True):
+class ScenarioCluster(Settings, frozen=True, kw_only=True):
     """One cluster: the settings of any cluster, over the defaults of a `profile` if the file names one, and what only a
     simulation has. Members, loss, rate, round and latency follow from the rest of the scenario."""
 
@@ -74,7 +74,7 @@ class Cluster(Settings, frozen=True, kw_only=True):
         return known or "probabilistic" in (*orders, *self.order_of.values())
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The network between the processes."""
 
     latency: Literal["constant", "normal", "recorded"] = "constant"
@@ -142,7 +142,7 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
     """Each liar of a cluster sends ten lies."""
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+class SimScenario(msgspec.Struct, frozen=True, kw_only=True):
     """A whole simulation. `[[fault]]` and `[[publish]]` tables are its explicit actions."""
 
     about: str = ""
@@ -167,9 +167,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """How long an application takes to hand over its captured state."""
     operator: Duration | None = None
     """How long a core is empty before the operator founds it again; default 30 rounds."""
-    network: Network = Network()
+    network: NetworkSettings = NetworkSettings()
     clocks: Clocks = Clocks()
-    cluster: tuple[Cluster, ...] = (Cluster(),)
+    cluster: tuple[ScenarioCluster, ...] = (ScenarioCluster(),)
     chaos: Chaos | None = None
 
     @property
@@ -177,24 +177,24 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """All processes."""
         return tuple(f"n{i}" for i in range(self.members)) if isinstance(self.members, int) else self.members
 
-    def members_of(self, cluster: Cluster) -> tuple[str, ...]:
+    def members_of(self, cluster: ScenarioCluster) -> tuple[str, ...]:
         return self.names if cluster.processes is None else cluster.processes
 
-    def founder_of(self, cluster: Cluster) -> str:
+    def founder_of(self, cluster: ScenarioCluster) -> str:
         return cluster.founder or self.members_of(cluster)[0]
 
-    def coordinators_of(self, cluster: Cluster) -> tuple[str, ...]:
+    def coordinators_of(self, cluster: ScenarioCluster) -> tuple[str, ...]:
         """The processes that want a ticket from the beginning."""
         usual = len(self.members_of(cluster)) if cluster.free else cluster.tickets
         wanted = usual if cluster.coordinators is None else cluster.coordinators
         return self.members_of(cluster)[:wanted] if isinstance(wanted, int) else wanted
 
-    def liars_of(self, cluster: Cluster) -> tuple[str, ...]:
+    def liars_of(self, cluster: ScenarioCluster) -> tuple[str, ...]:
         """The members that lie."""
         members = self.members_of(cluster)
         return members[len(members) - cluster.liars :]
 
-    def ring_time(self, cluster: Cluster) -> int:
+    def ring_time(self, cluster: ScenarioCluster) -> int:
         """When workloads start by default. The founder waits out its quarantine. A council then admits newcomers at
         once. A neighbour admits one at a time and waits about a ring round for its confirmation (docs/ring.md, rule
         10), so a ring of m grows like a tree of depth log2 m."""
@@ -206,7 +206,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             return ring.quarantine_ns + self.round * (4 + depth)
         return ring.round_ns * (8 + depth)
 
-    def orders(self, cluster: Cluster, seed: int) -> dict[str, str]:
+    def orders(self, cluster: ScenarioCluster, seed: int) -> dict[str, str]:
         """Process -> order, drawn from the seed."""
         names = self.members_of(cluster)
         if isinstance(cluster.order, str):
@@ -225,7 +225,7 @@ KNOWN = ("members", "loss", "rate", "round_ns", "latency_ns")
 """Settings that follow from the scenario, so that a `[cluster]` table cannot give them."""
 
 
-def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> Settings:
+def settings_of(scenario: SimScenario, cluster: ScenarioCluster, latency: int) -> Settings:
     """The settings of the cluster, with what the scenario knows of its load and its network."""
     w = cluster.workload
     coordinators = max(1, len(scenario.coordinators_of(cluster)))
@@ -236,12 +236,12 @@ def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> Settings:
     return Settings(**given | {"contract": cluster.contract or _default_contract(scenario, cluster, latency)})
 
 
-def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) -> Config:
+def config_of(scenario: SimScenario, cluster: ScenarioCluster, order: str, latency: int) -> Config:
     """What a member of the cluster with this order gets."""
     return settings_of(scenario, cluster, latency).config(cluster.tickets, order, cluster.name)  # type: ignore[arg-type]
 
 
-def _default_contract(scenario: Scenario, cluster: Cluster, latency: int) -> Contract | None:
+def _default_contract(scenario: SimScenario, cluster: ScenarioCluster, latency: int) -> Contract | None:
     """The contract of order `probabilistic` if none is given, the same for all members."""
     if not cluster.free or cluster.mechanism:
         return None
@@ -255,9 +255,9 @@ def _default_contract(scenario: Scenario, cluster: Cluster, latency: int) -> Con
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A scenario file as read: settings, explicit actions, and where it came from."""
 
-    scenario: Scenario
+    scenario: SimScenario
     faults: tuple[Action, ...] = ()
-    publishes: tuple[Publish, ...] = ()
+    publishes: tuple[PublishAction, ...] = ()
     path: str = ""
     variant: str = ""
     """Distinguishes a changed scenario from its file, since one trace may contain runs of both."""
@@ -349,12 +349,12 @@ def _loaded(table: dict[str, object], path: str) -> Loaded:
     if round_ns < 1:
         raise ConfigError("round: must be longer than 0")
     faults = _actions(table.pop("fault", []), "fault", round_ns)
-    publishes = [a for a in _actions(table.pop("publish", []), "publish", round_ns) if isinstance(a, Publish)]
+    publishes = [a for a in _actions(table.pop("publish", []), "publish", round_ns) if isinstance(a, PublishAction)]
     clusters = table.get("cluster")
     if clusters is not None:
         table["cluster"] = _profiled([clusters] if isinstance(clusters, dict) else clusters)
     try:
-        scenario = read(Scenario, table, round_ns=round_ns)
+        scenario = read(SimScenario, table, round_ns=round_ns)
     except ConfigError as error:
         if str(error).startswith("unknown key") and "." not in str(error).split(";")[0]:
             raise ConfigError(f"{error}, fault, publish") from None
@@ -377,7 +377,7 @@ def _actions(tables: object, where: str, round_ns: int) -> list[Action]:
     return [read_action({**kind, **t}, f"{where}[{i}]", round_ns) for i, t in enumerate(tables)]
 
 
-def check(scenario: Scenario, actions: tuple[Action, ...]) -> None:
+def check(scenario: SimScenario, actions: tuple[Action, ...]) -> None:
     """Check what types cannot: names and orders exist, and settings are consistent."""
     names = scenario.names
     known = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -412,7 +412,7 @@ def check(scenario: Scenario, actions: tuple[Action, ...]) -> None:
         raise ConfigError("network.file: recorded latencies need a CSV file (here, or --data on the command line)")
 
 
-def _check_cluster(scenario: Scenario, cluster: Cluster, want: object) -> None:
+def _check_cluster(scenario: SimScenario, cluster: ScenarioCluster, want: object) -> None:
     assert callable(want)
     where = f"cluster {cluster.name}"
     for name in (*(cluster.processes or ()), *cluster.order_of):

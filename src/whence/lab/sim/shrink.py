@@ -13,10 +13,10 @@ from typing import TypeVar
 import msgspec
 
 from whence.core.member import Member
-from whence.lab.sim.actions import Action, Partition, Publish, Schedule, names_in, show
+from whence.lab.sim.actions import Action, Partition, PublishAction, Schedule, names_in, show
 from whence.lab.sim.checks import Violation
 from whence.lab.sim.run import run
-from whence.lab.sim.scenario import Clocks, Cluster, Loaded, Network, Scenario, dump
+from whence.lab.sim.scenario import Clocks, Loaded, NetworkSettings, ScenarioCluster, SimScenario, dump
 from whence.lab.sim.world import MakeMember
 
 replace = msgspec.structs.replace
@@ -96,12 +96,12 @@ class _Shrinker:
             self._less_noise()
         return Shrunk(self._loaded(self.scenario, self.actions), self.violation, self.runs)
 
-    def _loaded(self, scenario: Scenario, actions: Sequence[Action]) -> Loaded:
-        publishes = tuple(a for a in actions if isinstance(a, Publish))
-        faults = tuple(a for a in actions if not isinstance(a, Publish))
+    def _loaded(self, scenario: SimScenario, actions: Sequence[Action]) -> Loaded:
+        publishes = tuple(a for a in actions if isinstance(a, PublishAction))
+        faults = tuple(a for a in actions if not isinstance(a, PublishAction))
         return Loaded(scenario=scenario, faults=faults, publishes=publishes, path=self.path)
 
-    def _try(self, scenario: Scenario, actions: Sequence[Action]) -> bool:
+    def _try(self, scenario: SimScenario, actions: Sequence[Action]) -> bool:
         """Run it; if it still fails in the same way, keep it."""
         if self.runs >= self.budget:
             return False
@@ -116,8 +116,8 @@ class _Shrinker:
 
     def _fewer_actions(self) -> None:
         """Remove faults first: a run without faults is easiest to understand."""
-        self._ddmin([a for a in self.actions if not isinstance(a, Publish)])
-        self._ddmin([a for a in self.actions if isinstance(a, Publish)])
+        self._ddmin([a for a in self.actions if not isinstance(a, PublishAction)])
+        self._ddmin([a for a in self.actions if isinstance(a, PublishAction)])
 
     def _ddmin(self, candidates: list[Action]) -> None:
         """Remove as many candidates as possible, large pieces first."""
@@ -159,7 +159,7 @@ class _Shrinker:
     def _shorter(self) -> None:
         for i in range(len(self.actions)):
             action = self.actions[i]
-            if isinstance(action, Publish) and action.events > 1:
+            if isinstance(action, PublishAction) and action.events > 1:
                 self._try(self.scenario, [*self.actions[:i], replace(action, events=1), *self.actions[i + 1 :]])
             while (lasts := getattr(action, "lasts", None)) is not None and lasts > self.scenario.round:
                 action = replace(action, lasts=lasts // 2)
@@ -168,7 +168,7 @@ class _Shrinker:
 
     def _less_noise(self) -> None:
         """A network without noise and exact clocks, one setting at a time."""
-        quiet = Network()
+        quiet = NetworkSettings()
         for field in ("dup", "reorder", "loss", "sd"):
             if getattr(self.scenario.network, field) != getattr(quiet, field):
                 network = replace(self.scenario.network, **{field: getattr(quiet, field)})
@@ -181,7 +181,7 @@ def _pieces(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
     return (items[i : i + size] for i in range(0, len(items), size))
 
 
-def _explicit(scenario: Scenario, seed: int) -> Scenario:
+def _explicit(scenario: SimScenario, seed: int) -> SimScenario:
     """The same scenario without random choices: names, orders, coordinators and founders are explicit. `total = 0`
     keeps the workload's rate, which determines buffer sizes, without its publishes."""
     clusters = tuple(
@@ -199,13 +199,13 @@ def _explicit(scenario: Scenario, seed: int) -> Scenario:
     return replace(scenario, seed=seed, chaos=None, members=scenario.names, cluster=clusters)
 
 
-def _without(scenario: Scenario, gone: Sequence[str]) -> Scenario | None:
+def _without(scenario: SimScenario, gone: Sequence[str]) -> SimScenario | None:
     """The scenario without these processes; None if a cluster would be left empty."""
 
     def keep(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(n for n in names if n not in gone)
 
-    def smaller(c: Cluster) -> Cluster:
+    def smaller(c: ScenarioCluster) -> ScenarioCluster:
         orders = {n: o for n, o in c.order_of.items() if n not in gone}
         members, coordinators = keep(scenario.members_of(c)), keep(scenario.coordinators_of(c))
         return replace(c, processes=members, coordinators=coordinators, order_of=orders)

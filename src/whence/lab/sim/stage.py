@@ -11,9 +11,9 @@ from typing import Any
 from whence.core.recorder import Sink
 from whence.lab.sim.actions import Schedule
 from whence.lab.sim.chaos import expand
-from whence.lab.sim.host import Host, LocalClock
-from whence.lab.sim.network import Network
-from whence.lab.sim.scenario import Cluster, Loaded, Scenario
+from whence.lab.sim.host import LocalClock, SimHost
+from whence.lab.sim.network import SimNetwork
+from whence.lab.sim.scenario import Loaded, ScenarioCluster, SimScenario
 
 
 class Stage:
@@ -21,16 +21,16 @@ class Stage:
     seed."""
 
     def __init__(self, loaded: Loaded, seed: int, schedule: Schedule | None, sink: Sink | None) -> None:
-        self.scenario: Scenario = loaded.scenario
+        self.scenario: SimScenario = loaded.scenario
         self.seed = seed
         self.schedule = expand(loaded, seed) if schedule is None else schedule
         self.sink = sink
         self.now = 0
         self.end = self.scenario.duration + self.scenario.settle
-        self.clusters: tuple[Cluster, ...] = self.scenario.cluster
+        self.clusters: tuple[ScenarioCluster, ...] = self.scenario.cluster
         base = Path(loaded.path).parent if loaded.path else None
-        self.network = Network(self.scenario.network, self.scenario.names, seed, base)
-        self.hosts = {n: Host(n, self._clock(n)) for n in self.scenario.names}
+        self.network = SimNetwork(self.scenario.network, self.scenario.names, seed, base)
+        self.hosts = {n: SimHost(n, self._clock(n)) for n in self.scenario.names}
         self.orders = [self.scenario.orders(c, seed) for c in self.clusters]
         self.free = [c.free for c in self.clusters]
         self.liars = [frozenset(self.scenario.liars_of(c)) for c in self.clusters]

@@ -10,6 +10,7 @@ import msgspec
 
 from whence.core import ports
 from whence.core.clock import AnyFrame, StampedFrame
+from whence.lab.stats import quantile
 
 if TYPE_CHECKING:
     from whence.lab.sim.host import Instance
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 Key = tuple[int | str, int, int]
 """The key of a frame, with or without a ticket."""
-QUANTILES = (0.5, 0.9, 0.99, 1.0)
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-class Line(msgspec.Struct, kw_only=True):
+class OrderCounts(msgspec.Struct, kw_only=True):
     """Counts for the members of one cluster with one order; in events unless the name says otherwise."""
 
     cluster: str
@@ -65,14 +66,14 @@ class Line(msgspec.Struct, kw_only=True):
     """From publish to delivery at another member, in virtual ms."""
 
 
-class Report(msgspec.Struct, kw_only=True):
+class RunReport(msgspec.Struct, kw_only=True):
     """The outcome of a run."""
 
     scenario: str
     seed: int
     virtual_s: float
     steps: int
-    lines: list[Line]
+    lines: list[OrderCounts]
     network: dict[str, int]
     tickets: dict[str, int]
     """How often tickets entered each state."""
@@ -102,7 +103,7 @@ class Tally:
         self.acknowledged = self.acknowledged_and_died = self.too_few_copies = 0
         self.refusals: Counter[str] = Counter()
         self.high: dict[str, tuple[int, int]] = {}
-        self._lines: dict[tuple[int, str], Line] = {}
+        self._lines: dict[tuple[int, str], OrderCounts] = {}
         self._latencies: dict[tuple[int, str], array[int]] = {}
         self._headers: dict[tuple[int, str], list[int]] = {}
         self._named: dict[tuple[int, str], int] = {}
@@ -115,12 +116,12 @@ class Tally:
         self.moves = self.contracts_broken = 0
         self._born: list[dict[Key, int]] = [{} for _ in stage.clusters]
 
-    def line(self, instance: Instance) -> Line:
+    def line(self, instance: Instance) -> OrderCounts:
         """The line that a member counts in."""
         key = (instance.cluster, instance.order)
         found = self._lines.get(key)
         if found is None:
-            found = Line(cluster=self.stage.clusters[instance.cluster].name, order=instance.order)
+            found = OrderCounts(cluster=self.stage.clusters[instance.cluster].name, order=instance.order)
             self._lines[key] = found
             self._latencies[key] = array("q")
         return found
@@ -150,7 +151,7 @@ class Tally:
             if born is not None:
                 self._latencies[instance.cluster, instance.order].append(self.stage.now - born)
 
-    def _delivered_after(self, instance: Instance, frame: AnyFrame, line: Line) -> None:
+    def _delivered_after(self, instance: Instance, frame: AnyFrame, line: OrderCounts) -> None:
         """Count the time since its arrival."""
         came = self._arrived.get((instance.cluster, instance.id), {}).pop(frame.key, None)
         if came is not None and came < self.stage.now:
@@ -223,7 +224,7 @@ class Tally:
         """When a frame was published."""
         return self._born[cluster].get(key)
 
-    def report(self, scenario: str, violation: str | None) -> Report:
+    def report(self, scenario: str, violation: str | None) -> RunReport:
         """Make the report. Call once, at the end."""
         stage = self.stage
         total = [0] * len(stage.clusters)
@@ -250,7 +251,7 @@ class Tally:
         counters |= {name: getattr(self, name) for name in names}
         if any(stage.free):
             counters |= {name: getattr(self, name) for name in ("moves", "contracts_broken")}
-        return Report(
+        return RunReport(
             scenario=scenario,
             seed=stage.seed,
             virtual_s=stage.now / 1e9,
@@ -269,10 +270,5 @@ class Tally:
 
 
 def _quantiles(values: array[int]) -> dict[str, float]:
-    if not values:
-        return {}
     ordered = sorted(values)
-    return {
-        f"p{round(q * 100)}" if q < 1 else "max": round(ordered[min(len(ordered) - 1, int(q * len(ordered)))] / 1e6, 3)
-        for q in QUANTILES
-    }
+    return {name: round(quantile(ordered, q) / 1e6, 3) for name, q in QUANTILES.items()} if ordered else {}

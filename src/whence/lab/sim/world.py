@@ -23,7 +23,7 @@ from whence.core.wire import Message, pack, unpack
 from whence.errors import RemoteError
 from whence.lab.sim.actions import Schedule
 from whence.lab.sim.checks import Checks, Violation
-from whence.lab.sim.host import App, Host, Instance
+from whence.lab.sim.host import App, Instance, SimHost
 from whence.lab.sim.lies import Key
 from whence.lab.sim.scenario import Loaded, config_of
 from whence.lab.sim.stage import Stage
@@ -154,7 +154,7 @@ class World(Stage):
             host.up = True
             self.start_members(host, disk, genesis)
 
-    def start_members(self, host: Host, disk: bool, genesis: bool) -> None:
+    def start_members(self, host: SimHost, disk: bool, genesis: bool) -> None:
         """Make and start the members of a process, one per cluster."""
         host.instances = {}
         for i, cluster in enumerate(self.clusters):
@@ -180,13 +180,13 @@ class World(Stage):
             if host.wants.get(i):
                 self.step(instance, ports.Coordinate())
 
-    def _recorder(self, host: Host, cluster: int, order: str, goes_on: bool) -> Recorder:
+    def _recorder(self, host: SimHost, cluster: int, order: str, goes_on: bool) -> Recorder:
         assert self.sink is not None
         name = self.clusters[cluster].name
         before = host.saved.get(cluster) if goes_on else None
         return Recorder(self.sink, run=self.run_id, cluster=name, member=host.id, order=order, previous=before)
 
-    def _contacts(self, host: Host, cluster: int, genesis: bool) -> tuple[MemberId, ...]:
+    def _contacts(self, host: SimHost, cluster: int, genesis: bool) -> tuple[MemberId, ...]:
         names = self.scenario.members_of(self.clusters[cluster])
         if genesis and self.scenario.bootstrap == "join":
             return ()
@@ -215,7 +215,7 @@ class World(Stage):
         self.stop(host)
         return True
 
-    def stop(self, host: Host) -> None:
+    def stop(self, host: SimHost) -> None:
         """Stop a process; messages in flight to it are lost."""
         for instance in host.instances.values():
             self.checks.stopped(instance)
@@ -311,7 +311,7 @@ class World(Stage):
                 self.sample = message
         return data
 
-    def _arrive(self, host: Host, cluster: int, sender: MemberId, to: MemberId | None, message: Any) -> None:
+    def _arrive(self, host: SimHost, cluster: int, sender: MemberId, to: MemberId | None, message: Any) -> None:
         """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to,
         unless it was opened to any life."""
         instance = host.instances.get(cluster)

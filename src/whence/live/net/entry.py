@@ -145,35 +145,38 @@ class Entry:
 
     host: Host
     config: Config
+    settings: Settings
     contacts: Sequence[str]
     """`host:port` of members to ask first."""
     founder: bool
-    state: Callable[[], bytes] | None
-    restore: Callable[[bytes], None] | None
     seal: Seal | None
-    directory: Path | None
-    trace: str | os.PathLike[str] | TraceWriter | None
-    settings: Settings
-    timeout: float
-    on_alert: Callable[[Any], None] | None = None
-    on_contract: Callable[[Contracted], None] | None = None
     peers: Sequence[str] = ()
-    """The same list at every node (`net.entry`), instead of contacts; then `founder` is decided by asking them."""
+    """The same list at every node, instead of contacts; then `founder` is decided by asking them."""
     patience: float | None = None
     """Seconds until it gives up waiting for the peers; None: never."""
-    journal: Journal | None = None
-    met: Sequence[MemberId] = ()
-    """Members that answered."""
-    writer: TraceWriter | None = None
-    """A trace writer of our own: to be closed."""
+    directory: str | os.PathLike[str] | None = None
     memory: str | os.PathLike[str] | None = ""
     """Where a voter's memory is kept if there is no directory; empty: in the user's state directory; None: nowhere."""
-    ballots: Votes | None = None
-    """The voter's memory, where there is no directory."""
+    state: Callable[[], bytes] | None = None
+    restore: Callable[[bytes], None] | None = None
+    trace: str | os.PathLike[str] | TraceWriter | None = None
     votes: bool = True
     """It may be asked to vote."""
-    _peers: Sequence[str] = ()
-    _peers_timer: asyncio.TimerHandle | None = None
+    on_alert: Callable[[Any], None] | None = None
+    on_contract: Callable[[Contracted], None] | None = None
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        self.home = None if self.directory is None else Path(self.directory)
+        self.journal: Journal | None = None
+        self.ballots: Votes | None = None
+        """The voter's memory, where there is no directory."""
+        self.met: Sequence[MemberId] = ()
+        """Members that answered."""
+        self.writer: TraceWriter | None = None
+        """A trace writer of our own: to be closed."""
+        self._peers: Sequence[str] = ()
+        self._peers_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> tuple[Node, Saved | None]:
         """The node, attached to its host but not started, and what the disk holds of its last life."""
@@ -217,7 +220,7 @@ class Entry:
     def _remember(self) -> Memory | None:
         """What the last life left as a voter, where there is no directory; from now on it is kept."""
         may_vote = self.seal is None or self.seal.may_publish
-        if self.directory is not None or self.config.free or self.config.ring.protocol != "council" or not may_vote:
+        if self.home is not None or self.config.free or self.config.ring.protocol != "council" or not may_vote:
             return None
         if self.memory is None or (self.memory == "" and not self.host.stays_put):
             return None
@@ -235,26 +238,26 @@ class Entry:
     @property
     def _home(self) -> Path | None:
         """Where the peers are written down."""
-        return self.directory if self.ballots is None else self.ballots.directory
+        return self.home if self.ballots is None else self.ballots.directory
 
     def _load(self) -> Saved | None:
-        if self.directory is None:
+        if self.home is None:
             return None
         from whence.live.net.disk import Journal  # lazily: it takes memory
 
-        self.journal = Journal(self.directory, self.config.cluster)
+        self.journal = Journal(self.home, self.config.cluster)
         saved = self.journal.load()
         if saved.warning:
-            log.warning("%s: %s", self.directory, saved.warning)
+            log.warning("%s: %s", self.home, saved.warning)
         if saved.checkpoint is not None:
             checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
             if checkpoint.order != self.config.order:
-                raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
+                raise UsageError(f"{self.home} is of a member in {checkpoint.order} order: join with that one")
             state = checkpoint.clock
             if state.kind != self.config.ordering.kind:
-                raise UsageError(f"{self.directory} is of a cluster with {state.kind}")
+                raise UsageError(f"{self.home} is of a cluster with {state.kind}")
             if isinstance(state, TicketState) and len(state.T) != self.config.tickets:
-                raise UsageError(f"{self.directory} is of a cluster with {len(state.T)} tickets")
+                raise UsageError(f"{self.home} is of a cluster with {len(state.T)} tickets")
         return saved
 
     def _record(self, node: Node, saved: Saved | None) -> None:
@@ -292,7 +295,7 @@ class Entry:
             told = await self._find_contacts(saved)
         self.met = [answer.member for answer in told]
         resumes = saved is not None and saved.checkpoint is not None
-        node.run = run_of((answer.run for answer in told), self.directory, resumes)
+        node.run = run_of((answer.run for answer in told), self.home, resumes)
         self._record(node, saved)
         node.feed(Start(tuple(self.met)))
         if self.founder:

@@ -18,8 +18,9 @@ from whence.core import ports
 from whence.core.clock import MemberId, address_of
 from whence.core.config import MS, Config
 from whence.core.member import Member
+from whence.core.ring.config import need_alive
 from whence.errors import UsageError
-from whence.lab.sim.actions import Coordinate, Crash
+from whence.lab.sim.actions import CoordinateAction, Crash
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.settings import to_toml
@@ -34,11 +35,6 @@ PATIENCE = 8
 
 RING = "whence.core.ring.messages"
 """The module of the ring's messages."""
-
-
-def quorum(size: int) -> int:
-    """How many of an L of this size must vouch for an owner: k + 1 at full size (docs/ring.md, rule 8)."""
-    return (size + 1) // 2
 
 
 class RingRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +179,7 @@ def _summary(s: RingRun, watch: _Watch, wanted: Mapping[str, int]) -> dict[str, 
         "crashes": len(watch.crashed),
         "died": float(dead),
         "lapsed": float(watch.lapse is not None),
-        "by_quorum": float(watch.lapse is not None and of - lost < quorum(of)),
+        "by_quorum": float(watch.lapse is not None and of - lost < need_alive(of)),
         "reclaim_sum": sum(took),
         "reclaims": len(took),
         "sent_per_round": watch.sent / max(1, len(watch.owned_rounds)),
@@ -191,10 +187,10 @@ def _summary(s: RingRun, watch: _Watch, wanted: Mapping[str, int]) -> dict[str, 
     }
 
 
-def schedule(s: RingRun) -> tuple[list[Crash | Coordinate], dict[str, int]]:
+def schedule(s: RingRun) -> tuple[list[Crash | CoordinateAction], dict[str, int]]:
     """The crashes and the joins that follow, and the joins that count. Place 0 is the founder's."""
     rng = random.Random(f"{s.seed}/lives")
-    actions: list[Crash | Coordinate] = []
+    actions: list[Crash | CoordinateAction] = []
     judged: dict[str, int] = {}
     following = s.places
     for place in range(0 if s.founder else 1, s.places):
@@ -208,7 +204,7 @@ def schedule(s: RingRun) -> tuple[list[Crash | Coordinate], dict[str, int]]:
                 break
             actions.append(Crash(at=round(at * ROUND), who=f"n{who}"))
             who, begun, following = following, at, following + 1
-            actions.append(Coordinate(at=round(at * ROUND), who=f"n{who}"))
+            actions.append(CoordinateAction(at=round(at * ROUND), who=f"n{who}"))
             at += 1
     return sorted(actions, key=lambda a: a.at), judged
 
@@ -248,7 +244,7 @@ def _vouched(seats: list[int], k: int) -> bool:
     """Every living seat has its quorum."""
     size = min(2 * k + 1, len(seats) - 1)
     return all(
-        sum(not seats[i - step] for step in range(1, size + 1)) >= quorum(size)
+        sum(not seats[i - step] for step in range(1, size + 1)) >= need_alive(size)
         for i, gone in enumerate(seats)
         if not gone
     )

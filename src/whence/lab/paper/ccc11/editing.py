@@ -21,12 +21,12 @@ from whence.errors import UsageError
 from whence.lab.paper.ccc11.evaluation import VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
-from whence.lab.paper.plots import COLOURS, panels
+from whence.lab.paper.plots import curves, from_zero, panels
 from whence.lab.sim.meter import Meter, Metered
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.settings import to_toml
-from whence.lab.stats import Estimate, exact, mean, rare
+from whence.lab.stats import Estimate, exact, rare
 from whence.live.objects import Objects
 from whence.live.objects.kernel import events_of
 from whence.live.objects.replay import NAME, Author, Recording, recorded, session
@@ -223,22 +223,12 @@ def draw(rows: list[Row]) -> Any:
     """Latency, share of the session written, share of members with the recorded text."""
     figure, axes = panels(
         "A recorded editing session as load: every author publishes when it has what it had then",
-        ("messages lost (%)", "latency of a frame (ms, mean)"),
-        ("messages lost (%)", "of the session written (%)"),
-        ("messages lost (%)", "members with the recorded text (%)"),
+        ("share of messages lost", "latency of a frame (ms, mean)"),
+        ("share of messages lost", "share of the session written"),
+        ("share of messages lost", "share of members with the recorded text"),
     )
-    losses = sorted({row["loss"] for row in rows})
-    width = 0.2
-    for i, variant in enumerate(TRIED):
-        mine = [row for row in rows if row["variant"] == variant]
-        x = [losses.index(row["loss"]) + (i - (len(TRIED) - 1) / 2) * width for row in mine]
-        for one, key, scale in zip(axes, ("latency_ms", "written", "same_text"), (1, 100, 100), strict=True):
-            y = [row[key] * scale for row in mine]
-            found = [mean("", by_run(row, key)) for row in mine]
-            error = [scale * (p.high - p.value) if row["seeds"] > 1 else 0 for p, row in zip(found, mine, strict=True)]
-            one.bar(x, y, width, yerr=error, capsize=2.5, color=COLOURS[i + 1], label=LABELS[variant])
-    for one in axes:
-        one.set_xticks(range(len(losses)), [f"{100 * loss:g}" for loss in losses])
+    curves(axes, rows, "loss", ("latency_ms", "written", "same_text"), "variant", {v: LABELS[v] for v in TRIED})
+    from_zero(*axes)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(TRIED), fontsize=8)
     return figure
 

@@ -21,7 +21,7 @@ import msgspec
 from whence.core.config import MS, Config
 from whence.core.order.sizing import buffer_size, needed_rounds
 from whence.errors import UsageError
-from whence.lab.paper.frame import Row, RunOptions, run_all, summary, total
+from whence.lab.paper.frame import Row, RunOptions, grid, summary, total
 from whence.lab.paper.plots import error_bars
 from whence.lab.sim.meter import Meter
 from whence.lab.sim.run import run
@@ -278,12 +278,12 @@ NEAR = 1.02
 def tuned_runs(options: RunOptions, settings: Sequence[Row], seeds: int, keep: Sequence[str]) -> list[Row]:
     """Run each setting with each seed, and tune its round until at most `FAILED` of the connections of these runs fail.
     `shortest` is the shortest such round, as a share of the tuned one."""
-    rounds = [tuned([run["curve"] for run in runs]) for runs in _traced_runs(options, settings, 1, "pilots")]
+    rounds = [tuned([run["curve"] for run in runs]) for runs in grid(options, settings, 1, TRACED, "pilots")]
     done: dict[int, Row] = {}
     todo = list(range(len(settings)))
     for number in range(TRIES):
         wanted: list[Row] = [{**settings[i], "round_ms": rounds[i], "uplink": UPLINK} for i in todo]
-        found = _traced_runs(options, wanted, seeds, "runs" if not number else "runs with a better round")
+        found = grid(options, wanted, seeds, TRACED, "runs" if not number else "runs with a better round")
         again = []
         for i, setting, runs in zip(todo, wanted, found, strict=True):
             shortest = tuned([run["curve"] for run in runs])
@@ -296,12 +296,6 @@ def tuned_runs(options: RunOptions, settings: Sequence[Row], seeds: int, keep: S
         if not todo:
             break
     return [done[i] for i in range(len(settings))]
-
-
-def _traced_runs(options: RunOptions, settings: Sequence[Row], seeds: int, what: str) -> list[list[Row]]:
-    todo = [{**s, "seed": options.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
-    found = run_all(TRACED, todo, options.master, options.count(what))
-    return [found[i * seeds : (i + 1) * seeds] for i in range(len(settings))]
 
 
 def _badness(row: Row) -> tuple[float, float, float]:

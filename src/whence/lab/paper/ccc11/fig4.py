@@ -19,7 +19,7 @@ from typing import Any
 from whence.lab.paper.ccc11.evaluation import FAILED, POINT, UPLINK, tuned_runs
 from whence.lab.paper.ccc11.live import Size, over_runs
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
-from whence.lab.paper.plots import bars, from_zero, panels
+from whence.lab.paper.plots import curves, from_zero, panels
 from whence.lab.stats import exact, mean, means, minus, quotient, rare
 
 LOAD = 6.0
@@ -48,7 +48,7 @@ def statistics(rows: list[Row]) -> Statistics:
     found: Statistics = {}
     for few, (name, _) in zip((5, 25), INSTANCES, strict=False):
         mine = by[name]
-        latency, through, size = (curves(mine, key) for key in ("latency_ms", "throughput", "message_bytes"))
+        latency, through, size = (by_seed(mine, key) for key in ("latency_ms", "throughput", "message_bytes"))
         n = [float(row["members"]) for row in mine]
         found[f"log-{few}"] = [mean(name, [_better(n, y) for y in latency])]
         found[f"growth-{few}"] = [mean(name, [log(y[-1] / y[0]) / log(n[-1] / n[0]) for y in latency])]
@@ -56,10 +56,10 @@ def statistics(rows: list[Row]) -> Statistics:
         found[f"size-{few}"] = [mean(name, [y[-1] / y[0] for y in size])]
     mine = by[ALL]
     n = [float(row["members"]) for row in mine]
-    latency = curves(mine, "latency_ms")
+    latency = by_seed(mine, "latency_ms")
     steps = [f"{ALL}, {a:g} to {b:g}" for a, b in pairwise(n)]
     for key, column in (("size-all", "message_bytes"), ("throughput-all", "throughput")):
-        ratios = [[b / a for a, b in pairwise(y)] for y in curves(mine, column)]
+        ratios = [[b / a for a, b in pairwise(y)] for y in by_seed(mine, column)]
         found[key] = means(dict(zip(steps, map(list, zip(*ratios, strict=True)), strict=True)))
     found["latency-all"] = [mean(ALL, [y[-1] / y[0] for y in latency])]
     found["line-all"] = [mean(ALL, [explained(n, y) for y in latency])]
@@ -70,7 +70,7 @@ def statistics(rows: list[Row]) -> Statistics:
     return found
 
 
-def curves(rows: Sequence[Row], key: str) -> list[list[float]]:
+def by_seed(rows: Sequence[Row], key: str) -> list[list[float]]:
     """One curve for each seed."""
     return [list(one) for one in zip(*(by_run(row, key) for row in rows), strict=True)]
 
@@ -111,10 +111,8 @@ def draw(rows: list[Row]) -> Any:
         ("members", "throughput (events/s at each member)"),
         ("members", "gossip message (bytes, mean)"),
     )
-    for i, (name, _) in enumerate(INSTANCES):
-        mine = [row for row in rows if row["instance"] == name]
-        for one, key in zip(axes, ("latency_ms", "throughput", "message_bytes"), strict=True):
-            bars(one, mine, "members", key, i, name)
+    names = {name: name for name, _ in INSTANCES}
+    curves(axes, rows, "members", ("latency_ms", "throughput", "message_bytes"), "instance", names)
     from_zero(*axes)
     axes[0].legend(fontsize=8)
     return figure
@@ -199,11 +197,10 @@ def draw_live(rows: list[Row]) -> Any:
         ("members", "throughput over it (events/s at each member)"),
     )
     columns = ("latency_rounds", "bytes_a_round", "latency_at_uplink_ms", "throughput_at_uplink")
-    for i, name in enumerate(dict.fromkeys(row["instance"] for row in rows)):
-        for where, line in zip(WHERE, ("-", ":"), strict=True):
-            mine = [row for row in rows if row["instance"] == name and row["where"] == where]
-            for one, key in zip(axes, columns, strict=True):
-                bars(one, mine, "members", key, i, f"{name}, {where}", 1.0, line)
+    for where, line in zip(WHERE, ("-", ":"), strict=True):
+        names = {row["instance"]: f"{row['instance']}, {where}" for row in rows}
+        mine = [row for row in rows if row["where"] == where]
+        curves(axes, mine, "members", columns, "instance", names, line)
     from_zero(*axes)
     axes[0].legend(fontsize=8)
     return figure

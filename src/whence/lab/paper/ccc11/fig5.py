@@ -11,6 +11,9 @@ Whether recovery lowers latency is tested at the highest load, with more seeds, 
 
 Live (`--live`), and simulated with the same settings beside it, there is no uplink limit.
 
+`ccc11/world` is the same between cities all over the world (recorded latencies): rounds are as long as the slowest
+round trip, so a message arrives before the next round; 1 % of messages are lost.
+
 With `--as-published` R1 and R4 run as CCC11 prints them, and beside them as ours (`setting` is `ours`), with the same
 rounds and seeds.
 """
@@ -35,7 +38,7 @@ from whence.lab.paper.ccc11.evaluation import (
 )
 from whence.lab.paper.ccc11.live import Size, over_runs
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
-from whence.lab.paper.plots import COLOURS, bars, from_zero, losses, panels
+from whence.lab.paper.plots import COLOURS, bars, curves, from_zero, losses, panels
 from whence.lab.stats import Estimate, difference, means, minus, quotient, rare, ratio
 
 MEMBERS = 25
@@ -239,12 +242,10 @@ def draw_live(rows: list[Row]) -> Any:
         ("p, events of each member a round", "latency of an event (rounds, mean)"),
         ("p, events of each member a round", "lost (ordered) events (%)"),
     )
-    for i, (variant, name) in enumerate(NAMES.items()):
-        for where, line in zip(WHERE, ("-", ":"), strict=True):
-            mine = [row for row in rows if row["variant"] == variant and row["where"] == where]
-            label = name if where == "live" else "_"  # matplotlib lists no label that begins with _
-            bars(axes[0], mine, "p", "latency_rounds", i, label, 1.0, line)
-            bars(axes[1], mine, "p", "lost_ordered", i, label, 100, line)
+    for where, line in zip(WHERE, ("-", ":"), strict=True):
+        names = NAMES if where == "live" else dict.fromkeys(NAMES, "_")  # matplotlib lists no label that begins with _
+        mine = [row for row in rows if row["where"] == where]
+        curves(axes, mine, "p", ("latency_rounds", "lost_ordered"), "variant", names, line)
     from_zero(axes[0])
     losses(axes[1])
     axes[0].legend(fontsize=8)
@@ -259,3 +260,79 @@ LIVE = Study(
     "machine), TCP retransmits, and 0.2 % of gossip is dropped on purpose as failed connections; the network takes "
     "microseconds, not 1.5 ms.",
 )
+
+# -- between cities
+
+CITIES, CITIES_QUICK = (2.0, 4.0, 8.0, 12.0), (2.0, 8.0)
+COORDINATORS = 10
+LOSS = 0.01
+
+
+def measure_world(options: RunOptions) -> list[Row]:
+    """40 cities (20 with --quick), evenly picked from the matrix."""
+    members, rounds, seeds = (20, 24, 3) if options.quick else (40, 80, 6)
+    members = min(members, len(options.latencies))
+    picked = [i * len(options.latencies) // members for i in range(members)]
+    matrix = [[float(options.latencies[a][b]) for b in picked] for a in picked]
+    slowest = max(max(row) for row in matrix)
+    base: Row = {
+        "members": members,
+        "coordinators": min(COORDINATORS, members),
+        "rounds": rounds,
+        "loss": LOSS,
+        "round_ms": round(slowest),
+        "latencies": matrix,
+        **options.published(),
+    }
+    settings = [
+        {**base, "variant": v, "load": load} for v in VARIANTS for load in (CITIES_QUICK if options.quick else CITIES)
+    ]
+    return over_seeds(options, settings, seeds, ("variant", "load", "round_ms", "members"), POINT)
+
+
+def statistics_world(rows: list[Row]) -> Statistics:
+    """Paired by seed."""
+    by = {v: sorted((r for r in rows if r["variant"] == v), key=lambda r: float(r["load"])) for v in VARIANTS}
+    pairs = list(zip(by["causal"], by["gossip"], strict=True))
+    found = {
+        "world-halves": [ratio(_load(c), _lost(c), _lost(g), len(pairs)) for c, g in pairs],
+        "world-recovered": [
+            rare(f"{v}, {_load(row)}", _lost(row), by_run(row, "pairs"), 2 * len(pairs))
+            for v in ASKING
+            for row in by[v]
+        ],
+        "world-overhead": [
+            ratio(_load(a), _late(a), _late(b), len(pairs)) for a, b in zip(by["R1"], by["gossip"], strict=True)
+        ],
+    }
+    for v in ASKING:
+        a, b = by[v][-1], by["causal"][-1]
+        where = f"{_load(a)}: {a['latency_ms']:.0f} and {b['latency_ms']:.0f} ms"
+        found[f"world-faster-{v}"] = [difference(where, _late(a), _late(b))]
+    return found
+
+
+def _load(row: Row) -> str:
+    return f"{row['load']:g} events a round"
+
+
+def note_world(rows: list[Row]) -> str:
+    """Remarks for the reader."""
+    return f"{rows[0]['members']} cities, round {rows[0]['round_ms']:g} ms, the slowest round trip"
+
+
+def draw_world(rows: list[Row]) -> Any:
+    """Latency and loss."""
+    figure, axes = panels(
+        f"CCC11's variants between {rows[0]['members']} cities (recorded latencies, {LOSS:.0%} loss)",
+        ("events a round", "latency of an event (ms, mean)"),
+        ("events a round", "lost (ordered) events (%)"),
+    )
+    curves(axes, rows, "load", ("latency_ms", "lost_ordered"), "variant", NAMES)
+    from_zero(axes[0])
+    losses(axes[1])
+    axes[0].legend(fontsize=8)
+    return figure
+
+
+WORLD = Study(measure_world, statistics_world, draw_world, note_world)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -114,14 +114,28 @@ def claim(text: str) -> PaperClaim:
     return PaperClaim(found[1], found[3], tuple((sign, float(bound)) for sign, bound in bounds))
 
 
-def says(place: str, text: str, *claims: str, instead: Sequence[str] = (), **more: str) -> Statement:
-    """Declare a statement. `instead`: what we correct, then the claims that hold instead."""
-    correction, corrected = (instead[0], instead[1:]) if instead else ("", ())
-    return Statement(
-        place=place,
-        says=text,
-        claims=tuple(map(claim, claims)),
-        correction=correction,
-        corrected=tuple(map(claim, corrected)),
-        **more,
-    )
+def read(text: str) -> dict[str, tuple[Statement, ...]]:
+    """Statements by experiment, from lines of text:
+
+    * `== ccc11/ring`: the experiment (what to type after `whence paper`);
+    * `# CCC11 Lemma 4.1`: the place of a statement; the line after it is what the paper says;
+    * `key >= 0.9: text`: a claim; after `correction: ...` a claim that holds instead;
+    * `depends: ...`, `needs: ...`, `note: ...`, `loosened: ...`: fields of `Statement`.
+
+    A line that begins with spaces continues the one before.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    fields: dict[str, Any]
+    for line in filter(None, re.sub(r"\n +", " ", text).splitlines()):
+        if line.startswith("== "):
+            some = found[line[3:]] = []
+        elif line.startswith("# "):
+            fields = {"place": line[2:], "claims": (), "corrected": ()}
+            some.append(fields)
+        elif "says" not in fields:
+            fields["says"] = line
+        elif field := re.fullmatch(r"(correction|depends|needs|note|loosened): (.+)", line):
+            fields[field[1]] = field[2]
+        else:
+            fields["corrected" if "correction" in fields else "claims"] += (claim(line),)
+    return {name: tuple(Statement(**fields) for fields in some) for name, some in found.items()}

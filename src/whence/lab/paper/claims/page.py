@@ -147,8 +147,8 @@ NAMED = """
 * One entry for each group (SURVEY section 3.3): in, as tickets and as (N, R, K) clocks.
 * Hierarchies of groups (SURVEY section 3.4): in, as chains and trees of clusters over [bridges](./survey.md). Cycles,
   total order across bridges and their automatic replacement are out.
-* Uniform delivery, view synchrony (SURVEY section 2): in `survey/table1` only. They need an agreed view, and everybody
-  stops when it changes. Use `publish(..., copies=k)` ([live](./live.md)).
+* View synchrony (SURVEY section 2): in `survey/table1` only. It needs an agreed view, and everybody stops when that
+  changes. Uniform delivery: out; use `publish(..., copies=k)` ([live](./live.md)).
 * Synchronous channels instead of history (SURVEY section 3.1): out; a round trip for each event.
 * Open groups (SURVEY section 3.4): in; [clients](./survey.md) publish through a member.
 * Byzantine processes (excluded by CCC11 section 4.2): out for the ring; see [SECURITY](../SECURITY.md).

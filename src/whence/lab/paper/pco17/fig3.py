@@ -59,19 +59,9 @@ def statistics(rows: list[Row]) -> Statistics:
 
 
 def least_bound(entries: int, in_flight: float) -> float:
-    """The real K at which (1 - (1 - 1/R)^(KX))^K, the bound by P_nc, is least: ternary search of its logarithm."""
-
-    def bound(k: float) -> float:
-        return k * log(1 - (1 - 1 / entries) ** (k * in_flight))
-
-    low, high = 0.1, 10.0
-    while high - low > 1e-9:
-        third = (high - low) / 3
-        if bound(low + third) < bound(high - third):
-            high -= third
-        else:
-            low += third
-    return low
+    """The K, to a thousandth, at which (1 - (1 - 1/R)^(KX))^K, the bound by P_nc, is least."""
+    tried = (k / 1000 for k in range(100, 10_000))
+    return min(tried, key=lambda k: k * log(1 - (1 - 1 / entries) ** (k * in_flight)))
 
 
 def _pair(mine: dict[tuple[str, int], Row], k: int) -> tuple[Row, Row]:

@@ -22,7 +22,7 @@ import msgspec
 from whence.core.order.survey.base import control_bytes
 from whence.core.order.survey.config import SurveyConfig
 from whence.core.order.survey.registry import make
-from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, run_all
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, grid
 from whence.lab.paper.plots import error_bars, panels
 from whence.lab.paper.survey.reliable import (
     Data,
@@ -200,13 +200,12 @@ def measure(options: RunOptions) -> list[Row]:
     """Three orders in small and in larger subgroups, the same load and losses; several seeds."""
     seconds, subgroups, seeds = (1.0, 4, 6) if options.quick else (4.0, 8, 5)
     settings = [
-        {"order": order, "subgroups": subgroups, "size": size, "seconds": seconds, "seed": options.seed * 1000 + i}
+        {"order": order, "subgroups": subgroups, "size": size, "seconds": seconds}
         for size in (3, 6)
         for order in ORDERS
-        for i in range(seeds)
     ]
-    found = run_all(f"{__name__}:point", settings, options.master, options.count("runs"))
-    return [row for one in found for row in one["rows"]]
+    found = grid(options, settings, seeds, f"{__name__}:point")
+    return [row for runs in found for run in runs for row in run["rows"]]
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, list[Row]]:

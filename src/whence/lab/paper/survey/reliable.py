@@ -13,8 +13,6 @@ sequence of views, and removes a crashed process from the next one.
 4. A crash during this leads to the next view and the same steps again. What was sent in a view that only some have
    installed is flushed into the next one, and delivered there in the order of the views.
 5. A joiner gets the state of the first member that has one, as of the installation of the view.
-6. **Uniform** delivery: a message is delivered only when all members hold it (by acknowledgements, or all `Ready`s). So
-   what a process delivered before it crashed, everybody else will deliver. It costs a round trip per message.
 """
 
 from __future__ import annotations
@@ -98,25 +96,6 @@ class Install(msgspec.Struct, frozen=True, gc=False):
 ReliableOutput = ToProcess | ToApplication | Install
 
 
-MAX_VIEWS_AHEAD, MAX_EARLY = 64, 10_000
-"""How far ahead the views of others may be, and how many `Flush` and `Ready` of such a view are kept."""
-
-
-@dataclass
-class ReliableStats:
-    """The cost of agreement."""
-
-    data: int = 0
-    acks: int = 0
-    flushes: int = 0
-    flushed: int = 0
-    """Messages sent again inside flushes."""
-    dropped: int = 0
-    """Messages of crashed senders that depend on a message that nobody has."""
-    refused: int = 0
-    """`Flush` and `Ready` of views too far ahead."""
-
-
 @dataclass
 class _Change:
     """A view change in progress."""
@@ -130,17 +109,10 @@ class _Change:
 class ReliableProcess:
     """One member of a group. A founder starts with the first view, a joiner with `view=None`."""
 
-    def __init__(
-        self, me: ProcessId, mechanism: Mechanism, view: GroupView | None, uniform: bool = False, window: int = 1000
-    ) -> None:
-        """`window`: the most own messages that are unstable, and the most that are queued; it bounds memory. Larger:
-        more throughput over slow links. Smaller: less memory, smaller flushes."""
+    def __init__(self, me: ProcessId, mechanism: Mechanism, view: GroupView | None) -> None:
         self.me = me
         self.process = Process(me, mechanism)
         self.view = view
-        self.uniform = uniform
-        self.window = window
-        self.stats = ReliableStats()
         self.unstable: dict[Id, Data] = {}
         self.fed: dict[Id, None] = {}
         """Unstable messages passed to the mechanism."""
@@ -166,9 +138,7 @@ class ReliableProcess:
     # --- inputs
 
     def multicast(self, body: bytes, now: int) -> list[ReliableOutput]:
-        """Multicast, or queue the message during a view change or while too many own messages are unstable."""
-        if len(self.queued) >= self.window:
-            raise UsageError(f"{self.window} messages are queued: multicast again when some are delivered")
+        """Multicast, or queue the message during a view change."""
         self.queued.append(body)
         return self._send_queued(now)
 
@@ -183,8 +153,6 @@ class ReliableProcess:
         self.change.flushed[self.me] = self.view is not None
         unstable = tuple(self.unstable.values())
         out: list[ReliableOutput] = self._tell(view, Flush(view.number, self.view is not None, unstable))
-        self.stats.flushes += len(out)
-        self.stats.flushed += len(out) * len(unstable)
         for sender, wire in self.early.pop(view.number, []):
             out += self._marker(sender, wire, now)
         self.early = {number: some for number, some in self.early.items() if number > view.number}
@@ -208,24 +176,16 @@ class ReliableProcess:
                     self.welcome = (sender, wire)
                 return self._progress(now)
 
-    def wake(self, now: int) -> list[ReliableOutput]:
-        """Time has passed, for mechanisms that wait for it."""
-        return self._deliver(self.process.drain(now))
-
     # --- messages and their acknowledgements
 
     def _send_queued(self, now: int) -> list[ReliableOutput]:
         out: list[ReliableOutput] = []
-        while self.queued and self.view and not self.change and self._own_unstable() < self.window:
+        while self.queued and self.view and not self.change:
             message = self.process.stamp(self.queued.pop(0), now)
             data = Data(self.view.number, message)
             sends = self._tell(self.view, data)
-            self.stats.data += len(sends)
             out += [*sends, *self._take([data], now)]
         return out
-
-    def _own_unstable(self) -> int:
-        return self.process.seq - self.stable.get(self.me, 0)
 
     def _take(self, some: Iterable[Data], now: int) -> list[ReliableOutput]:
         """Keep and acknowledge new messages, whoever sent them, and deliver them when possible."""
@@ -243,11 +203,10 @@ class ReliableProcess:
         self._count(data.message.sender for data in news)
         if self.view is None:
             return []
-        fed = [] if self.uniform else self._feed(news, now)
+        fed = self._feed(news, now)
         ack = self._ack()
         everybody = GroupView(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
         acks = self._tell(everybody, ack)
-        self.stats.acks += len(acks)
         return [*fed, *acks, *self._acknowledged(self.me, ack, now)]
 
     def _ack(self) -> Ack:
@@ -278,7 +237,7 @@ class ReliableProcess:
         return min(table.get(m, {}).get(sender, 0) for m in self.view.members)
 
     def _release(self, senders: Iterable[ProcessId], now: int) -> list[ReliableOutput]:
-        """Drop what is stable; with uniform delivery, deliver it now."""
+        """Drop what is stable."""
         assert self.view is not None
         stable: list[Data] = []
         for sender in senders:
@@ -290,11 +249,10 @@ class ReliableProcess:
                 if data is not None:
                     stable.append(data)
                 self.stable[sender] = key[1]
-        out = self._feed(stable, now)
         for data in stable:
             del self.unstable[data.message.id]
             self.fed.pop(data.message.id, None)
-        return out + (self._send_queued(now) if stable else [])
+        return self._send_queued(now) if stable else []
 
     def _feed(self, some: Iterable[Data], now: int) -> list[ReliableOutput]:
         """Pass new messages to the mechanism, view by view. Messages of later views wait."""
@@ -317,20 +275,15 @@ class ReliableProcess:
         if self.change is None or wire.view != self.change.view.number:
             newest = self.change.view.number if self.change else self.view.number if self.view else 0
             if wire.view > newest:  # the membership service will tell of it here too
-                self._keep_early(sender, wire, newest)
+                some = self.early.setdefault(wire.view, [])
+                if (sender, wire) not in some:
+                    some.append((sender, wire))
             return []
         if isinstance(wire, Flush):
             self.change.flushed[sender] = wire.stateful
         else:
             self.change.ready[sender] = None
         return []
-
-    def _keep_early(self, sender: ProcessId, wire: Flush | Ready, newest: int) -> None:
-        some = self.early.setdefault(wire.view, []) if wire.view <= newest + MAX_VIEWS_AHEAD else None
-        if some is None or len(some) >= MAX_EARLY:
-            self.stats.refused += 1
-        elif (sender, wire) not in some:
-            some.append((sender, wire))
 
     def _progress(self, now: int) -> list[ReliableOutput]:
         """ToProcess `Ready` and install the view as soon as possible."""
@@ -361,7 +314,6 @@ class ReliableProcess:
                 self.left[gone] = None
                 self.process.leave(gone)
                 self._forget(gone)
-        self.stats.dropped = self.process.stats.dropped.get("departed", 0)
         for key in [key for key, d in self.unstable.items() if d.view < view.number]:
             del self.unstable[key]  # everybody here holds it
             self.fed.pop(key, None)
@@ -374,7 +326,7 @@ class ReliableProcess:
 
     def _go_on(self, now: int) -> list[ReliableOutput]:
         """In a new view: process early messages, stable messages and queued ones."""
-        out = [] if self.uniform else self._feed(self.unstable.values(), now)
+        out = self._feed(self.unstable.values(), now)
         out += self._acknowledged(self.me, self._ack(), now)
         return out + self._release(sorted(self.received), now) + self._send_queued(now)
 

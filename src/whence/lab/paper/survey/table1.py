@@ -12,7 +12,7 @@ The SURVEY's own membership change, with an agreed view and no multicasts meanwh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -21,23 +21,20 @@ import msgspec
 from whence.audit.trace import Row
 from whence.core import ports
 from whence.core.clock import MemberId
-from whence.core.clock.probabilistic import keys_of
 from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.order import MECHANISMS
-from whence.core.order.survey.base import Mechanism, Stamp, control_bytes
+from whence.core.order.survey.base import Stamp, control_bytes
 from whence.core.order.survey.first import FirstStamp
 from whence.core.order.survey.registry import make
 from whence.core.order.survey.timed import DeltaStamp, TimeStamp
 from whence.core.order.survey.vector import CompactStamp, IdStamp, IntervalStamp, VectorStamp
 from whence.lab.paper.frame import Row as Point
-from whence.lab.paper.frame import RunOptions, Statistics, Study, run_all, summary
+from whence.lab.paper.frame import RunOptions, Statistics, Study, grid, summary
 from whence.lab.paper.plots import panels
 from whence.lab.paper.survey import reliable as rl
 from whence.lab.paper.survey.convoy import ConvoySetting
 from whence.lab.paper.survey.convoy import simulate as chain
-from whence.lab.paper.survey.probabilistic import Probabilistic
-from whence.lab.sim.run import Simulated
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import load, parse
 from whence.lab.sim.soak import with_mechanism
@@ -63,8 +60,6 @@ ORDERS = {
     "tickets": ("tickets (CCC11)", "a vector of tickets"),
 }
 """Order -> (what the table calls it, its causal history)."""
-R, K = 100, 4
-"""The size of the (N, R, K) clocks where the view changes."""
 BUSIEST = 160.0
 """Multicasts a second of all processes together. Beyond it the first generation carries so much that a run takes
 minutes."""
@@ -216,54 +211,42 @@ def in_hostile(order: str, quick: bool, seed: int = 0) -> Point:
     if order in MECHANISMS:
         loaded = with_mechanism(order, short)
     else:
-        name = "hostile-free" if order == "probabilistic" else "hostile"
+        name = "hostile-free" if order == "probabilistic" else "hostile-ccc11"
         loaded = load(name, settings={**short, "cluster.order": "causal" if order == "tickets" else order})
     done = simulate(loaded, seed + 1)
-    lines = done.report.lines
-    delivered = sum(line.delivered for line in lines)
+    lines, report = done.report.lines, done.report
+    weights = {by: [getattr(line, by) for line in lines] for by in ("published", "delivered")}
+    delivered = sum(weights["delivered"])
 
-    def mean(name: str, by: str) -> float:
-        weights: list[int] = [getattr(x, by) for x in lines]
-        return float(sum(getattr(x, name) * n for x, n in zip(lines, weights, strict=True)) / max(1, sum(weights)))
+    def total(name: str) -> float:
+        return float(sum(getattr(line, name) for line in lines))
+
+    def mean(values: Iterable[float], by: str) -> float:
+        return float(sum(v * n for v, n in zip(values, weights[by], strict=True)) / max(1, sum(weights[by])))
 
     return {
         **_bare(f"hostile: {order}", len(loaded.scenario.names), 0.0, 1.0),
-        "violation": done.report.violation if done.violation else None,
-        "multicasts": sum(line.published for line in lines),
-        "delivered": delivered,
-        "inversions": sum(line.inversions for line in lines),
-        "undelivered": sum(line.lost for line in lines),
-        "late": sum(line.late for line in lines),
-        "over_gap": sum(line.over_gap for line in lines),
-        "recovered": sum(line.recovered for line in lines),
-        "control_bytes": mean("header_bytes", "published"),
-        "name_bytes": mean("name_bytes", "published"),
-        "blocked": sum(line.blocked for line in lines) / max(1, delivered),
-        "blocked_ms": mean("blocked_ms", "delivered"),
-        "latency_ms": sum(x.latency_ms.get("p50", 0.0) * x.delivered for x in lines) / max(1, delivered),
-        "latency_p99_ms": sum(x.latency_ms.get("p99", 0.0) * x.delivered for x in lines) / max(1, delivered),
-        "messages": done.report.network["sent"] / max(1, delivered),
-        "bytes_per_delivery": _bytes(done) / max(1, delivered),
-        "join_ms": done.report.join_ms,
+        "violation": report.violation if done.violation else None,
+        "multicasts": total("published"),
+        **{name: total(name) for name in ("delivered", "inversions", "late", "over_gap", "recovered")},
+        "undelivered": total("lost"),
+        "control_bytes": mean((line.header_bytes for line in lines), "published"),
+        "name_bytes": mean((line.name_bytes for line in lines), "published"),
+        "blocked": total("blocked") / max(1, delivered),
+        "blocked_ms": mean((line.blocked_ms for line in lines), "delivered"),
+        "latency_ms": mean((line.latency_ms.get("p50", 0.0) for line in lines), "delivered"),
+        "latency_p99_ms": mean((line.latency_ms.get("p99", 0.0) for line in lines), "delivered"),
+        "messages": report.network["sent"] / max(1, delivered),
+        "bytes_per_delivery": sum(size for _, size in report.traffic.values()) / max(1, delivered),
+        "join_ms": report.join_ms,
     }
-
-
-def _bytes(outcome: Simulated) -> int:
-    return sum(size for _, size in outcome.report.traffic.values())
-
-
-def _make(order: str, me: int, group: tuple[int, ...]) -> Mechanism:
-    """A mechanism by name, including (N, R, K) clocks, which have an order layer of their own in the stack."""
-    if order == "probabilistic":
-        return Probabilistic(me, R, keys_of(Random(f"keys of {me}"), R, K))
-    return make(order, me, group)
 
 
 def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float] = (10.0, 50.0)) -> Point:
     """With views: one process crashes and another joins in one view change, after everybody has multicast 5 times."""
     links = Random(f"table1 change {seed}")
     group = tuple(range(processes))
-    nodes = {p: rl.ReliableProcess(p, _make(order, p, group), rl.GroupView(1, group)) for p in group}
+    nodes = {p: rl.ReliableProcess(p, make(order, p, group), rl.GroupView(1, group)) for p in group}
     queue: list[tuple[int, int, int, int, rl.Wire]] = []
     sent: list[rl.Wire] = []
     installed: list[int] = []
@@ -289,7 +272,7 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
             do(p, nodes[p].multicast(bytes(64), now))
         settle()
     del nodes[processes - 1]
-    nodes[processes] = rl.ReliableProcess(processes, _make(order, processes, group), None)
+    nodes[processes] = rl.ReliableProcess(processes, make(order, processes, group), None)
     sent.clear()
     begun = now
     for p in sorted(nodes):
@@ -318,16 +301,12 @@ def measure(options: RunOptions) -> list[Point]:
         (pay, order, n, rate, 1.0, seconds) for order in loaded for n in sizes for rate in rates if rate * n <= BUSIEST
     ]
     tasks += [(pay, order, sizes[-1], rates[0], 0.1, 2 * seconds) for order in ("vector", "compact-multicast")]
-    tasks += [(kind, order, n) for order in loaded for n in sizes[:2] for kind in (join_and_crash, change)]
+    tasks += [(join_and_crash, order, n) for order in loaded for n in sizes[:2]]
+    tasks += [(change, order, n) for order in MECHANISMS for n in sizes[:2]]
     tasks += [(chained, n, rates[0], min(1.0, seconds)) for n in sizes if n > SUBGROUP]
     tasks += [(in_hostile, order, options.quick) for order in ORDERS]
-    settings = [
-        {"part": function.__name__, "arguments": arguments, "seed": options.seed * 1000 + i}
-        for function, *arguments in tasks
-        for i in range(seeds)
-    ]
-    found = run_all(f"{__name__}:point", settings, options.master, options.count("runs"))
-    return [_row(found[i : i + seeds]) for i in range(0, len(found), seeds)]
+    settings = [{"part": function.__name__, "arguments": arguments} for function, *arguments in tasks]
+    return [_row(runs) for runs in grid(options, settings, seeds, f"{__name__}:point")]
 
 
 def point(setting: Mapping[str, Any]) -> Point:
@@ -384,21 +363,15 @@ def draw(rows: list[Point]) -> Any:
 
 def note(rows: list[Point]) -> str:
     """The costs in the hostile world, as a text table."""
+    shown = ("inversions", "undelivered", "control_bytes", "name_bytes", "blocked", "blocked_ms", "latency_ms")
     lines = [
         "Costs in the hostile world (`whence sim hostile-survey --set cluster.mechanism=...`; tickets: "
-        "`hostile`, all causal; (N, R, K): `hostile-free`):",
-        f"{'':30}{'inverted':>9}{'lost %':>8}{'bytes':>8}{'names':>7}{'waited %':>9}{'wait ms':>9}{'p50 ms':>8}"
-        f"{'p99 ms':>8}{'B/deliv.':>9}",
+        "`hostile-ccc11`, all causal; (N, R, K): `hostile-free`):",
+        f"{'':30}" + "".join(f"{column:>15}" for column in shown),
     ]
-    for row in rows:
-        kind, _, order = row["order"].partition(": ")
-        if kind == "hostile":
-            lost = 100 * row["undelivered"] / max(1, row["delivered"] + row["undelivered"])
-            lines.append(
-                f"{ORDERS[order][0]:30}{row['inversions']:>9.0f}{lost:>8.2f}{row['control_bytes']:>8.1f}"
-                f"{row['name_bytes']:>7.1f}{100 * row['blocked']:>9.2f}{row['blocked_ms']:>9.1f}"
-                f"{row['latency_ms']:>8.0f}{row['latency_p99_ms']:>8.0f}{row['bytes_per_delivery']:>9.0f}"
-            )
+    for row in (row for row in rows if row["order"].startswith("hostile: ")):
+        name = ORDERS[row["order"].partition(": ")[2]][0]
+        lines.append(f"{name:30}" + "".join(f"{row[column]:>15.4g}" for column in shown))
     return "\n".join(lines)
 
 
