@@ -9,7 +9,7 @@ Every setting comes from the formulas that the members themselves are sized by (
   `1 - (1-x)(1-y)`.
 * **k**: at least Theorem 5.2's `2 N y`, and enough that asking finds the event but for `1 - target`; at most
   `MOST_ASKED`.
-* **latency**: a member gets an event at a random time with distribution `G` (`cast.sizing.arrivals`; what gossip misses
+* **latency**: a member gets an event at a random time with distribution `G` (`lab.spread`; what gossip misses
   comes by recovery). Causal order delivers it when its past is there, too. The past that may still be missing is what
   the publisher had delivered (`u` after it was published: `D(u)`; its own events: 1) and this member has not got.
   While an event is forwarded it travels in the same messages as what depends on it, so only those count that are
@@ -39,6 +39,7 @@ from whence.core.order.messages import AckRecover, Recover
 from whence.core.ring import messages as ring
 from whence.core.wire import pack
 from whence.errors import ConfigError
+from whence.lab.spread import Arrivals, PrCast
 
 ROUND_LATENCIES = 10
 """Rounds are this many network latencies long, unless something else limits them."""
@@ -192,7 +193,7 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
     q = question
     chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
     notes: list[str] = []
-    cast = cast_sizing.PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
+    cast = PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
     most = cast.reach() if q.mode == "tree" else chosen.probability
     if most < q.target:
         notes.append(f"gossip alone cannot reach the target; the most it can is {most:.4f}: recovery does the rest")
@@ -238,7 +239,7 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
 
 
 def _predicted(
-    q: PlanQuestion, config: Config, cast: cast_sizing.PrCast, sizes: MessageSizes, load: float, coverage: float
+    q: PlanQuestion, config: Config, cast: PrCast, sizes: MessageSizes, load: float, coverage: float
 ) -> dict[str, Any]:
     """What these settings will do: the second half of a `Plan`."""
     round_ns, k = config.round_ns, config.ordering.k
@@ -365,7 +366,7 @@ def _standing(q: PlanQuestion, config: Config, sizes: MessageSizes) -> tuple[flo
     return (config.cast.fanout * sizes.fixed + announced * sizes.announcement) * rounds_a_second + ring, packets
 
 
-def _hops(cast: cast_sizing.PrCast, share: float) -> int:
+def _hops(cast: PrCast, share: float) -> int:
     """After how many hops so many of those have the event that get it at all."""
     reached = cast.coverage()
     first = reached[0]
@@ -386,7 +387,7 @@ def _recovery(q: PlanQuestion, sizes: MessageSizes, coverage: float, k: int) -> 
     return missed * (k + 1) * (sizes.ask + coverage * sizes.frame)
 
 
-def _latency(q: PlanQuestion, config: Config, arrivals: cast_sizing.Arrivals, load: float) -> list[float]:
+def _latency(q: PlanQuestion, config: Config, arrivals: Arrivals, load: float) -> list[float]:
     """`QUANTILES` of the time from publish to delivery at another member, in rounds."""
     step, G = arrivals.step, list(arrivals.cdf)
     # What gossip misses is noticed by a digest, asked for after time_to_terminate, and back a round trip later.
@@ -412,7 +413,7 @@ def _waiting(G: list[float], D: list[float], events: float, own: float, together
     return [sum(p * x for p, x in zip(past, late[t:], strict=False)) for t in range(len(G))]
 
 
-def run_size(arrivals: cast_sizing.Arrivals, messages: float, load: float, publishers: int) -> float:
+def run_size(arrivals: Arrivals, messages: float, load: float, publishers: int) -> float:
     """S: how many events a member misses in one run, on average, when so many `messages` come to it a round.
 
     A message brings all that its sender forwards. Those with a given event come with the hazard `h = G' / (1 - G)`; a
