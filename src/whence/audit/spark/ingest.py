@@ -39,7 +39,7 @@ PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
 PIECE_BYTES: Final = 128 << 20
 """The same for JSON lines."""
-BLOCK_BYTES: Final = 4 << 20
+BLOCK_BYTES: Final = 1 << 20
 """Bytes of JSON lines that are decoded at a time."""
 RAW_LIMIT: Final = 4096
 """Bytes of a line that are kept in the quarantine."""
