@@ -28,7 +28,7 @@ from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema, spark_schema
 from whence.audit.trace.read import LINE_LIMIT, SUFFIXES
-from whence.audit.trace.schema import COLUMNS, TRACE_VERSION
+from whence.audit.trace.schema import COLUMNS, PARQUET, TRACE_VERSION
 from whence.errors import TraceError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -134,7 +134,7 @@ def _pieces(found: TraceFile) -> list[Piece] | Bad:
             return Bad(file, -1, "empty file: not even the header of a trace")
         with opened(file) as data:
             head = data.read(512)
-        if head[:4] == b"PAR1":
+        if head[:4] == PARQUET:
             return _parquet_pieces(file, pq.read_metadata(parquet(file)), _given(file))
         name = file.partition("?")[0]
         if name.endswith(".parquet"):
