@@ -339,8 +339,6 @@ def test_what_is_planned_and_simulated_runs_live(tmp_path: Path, capsys: pytest.
     reliable = tmp_path / "reliable.toml"
     reliable.write_text('[cluster]\norder = "reliable"\n')
     assert joining(parser().parse_args([*node[:-1], str(reliable)]))._entry.config.order == "reliable"
-    reliable.write_text('[cluster]\nabandon = "5s"\n')
-    assert main([*node[:-1], str(reliable)]) == 2 and "abandon" in capsys.readouterr().err
     two = tmp_path / "two.toml"
     two.write_text('[[cluster]]\nname = "a"\n[[cluster]]\nname = "b"\n')
     assert main(["up", "2", "--settings", str(two)]) == 2 and "2 clusters" in capsys.readouterr().err
