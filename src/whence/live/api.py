@@ -29,7 +29,7 @@ from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
 from whence.live.events import Event, EventBatch, Events, MemberChanges
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
-from whence.live.net.host import Host, lease_ns
+from whence.live.net.host import Host, boot_ns
 from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
@@ -147,7 +147,7 @@ class Cluster:
     def council(self) -> CouncilStatus | None:
         """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
         council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
-        return council_of(self._node.member, lease_ns())
+        return council_of(self._node.member, boot_ns())
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
@@ -251,7 +251,7 @@ class Cluster:
         on, are heard."""
         if not force:
             raise UsageError("the council decides who creates the ring again; recreate(force=True) overrides it")
-        await force_found(self._node, lease_ns())
+        await force_found(self._node, boot_ns())
 
     async def leave(self) -> None:
         """Give the ticket back, tell the others, stop. Done by leaving the `join` block."""

@@ -244,7 +244,7 @@ REQUESTS = 4
 """How often an announced item is asked for, and how many announcers are remembered."""
 
 
-class Held:
+class _HeldItems:
     """The last items, for those who ask: bounded in number and bytes, first in first out."""
 
     def __init__(self, config: CastConfig, stats: CastStats) -> None:
@@ -301,7 +301,7 @@ class TreeCast(Dissemination):
     ) -> None:
         super().__init__(me, config, view, rng, vet)
         self.overlay = Overlay(config, view, rng, self._send)
-        self._held = Held(config, self.stats)
+        self._held = _HeldItems(config, self.stats)
         self._news: deque[tuple[Key, int]] = deque(maxlen=config.buffer_items)  # to be announced, while they are held
         self._told: list[tuple[Key, int]] = []  # announced to half of the neighbours
         self._missing: dict[Key, _Missing] = {}  # in the order of `ask_at`

@@ -82,7 +82,7 @@ MAX_TOLD = 64
 """Peers whose settings differ, and of which that is logged."""
 
 
-def lease_ns() -> int:
+def boot_ns() -> int:
     """The members' clock. It is never set, and counts the time that the machine sleeps, where the system has such a
     clock: with `time.monotonic_ns`, which Linux stops meanwhile, a resumed laptop would still own its ticket."""
     return time.clock_gettime_ns(_BOOTTIME) if _BOOTTIME is not None else time.monotonic_ns()
@@ -318,7 +318,7 @@ class Host:
 
     def _wake(self, node: Node) -> None:
         self._timers.pop(node.cluster, None)
-        node.planned, now = NEVER, lease_ns()
+        node.planned, now = NEVER, boot_ns()
         if node.wake_at is not None and node.wake_at > now:  # put off in the meantime
             self._sleep(node, now)
         elif node.wake_at is not None:
@@ -457,7 +457,7 @@ class Host:
         else:
             log.warning("%s: %s says that the council is lost for good", decide.cluster, decide.address)
             try:
-                await force_found(node, lease_ns())
+                await force_found(node, boot_ns())
             except UsageError as error:
                 refused = str(error)
         self._say(decide.address, Decided(decide.nonce, refused))
