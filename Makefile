@@ -23,7 +23,7 @@ help:
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
 	@echo "make claims   every experiment of the papers again, and docs/claims.md (hours; continues where it stopped)"
-	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
+	@echo "make soak     1000 seeds of each hostile stack (SEEDS=n for another number)"
 	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
 	@echo "make soak-live        real processes killed, cut apart, editing (SECONDS=n, EDITING=trace)"
 	@echo "make soak-hostile     liars and strangers against a TLS cluster with roles (SECONDS=n)"
@@ -95,6 +95,8 @@ bench: setup
 SEEDS ?= 1000
 soak: setup
 	$(BIN)/whence soak hostile --seeds $(SEEDS)
+	$(BIN)/whence soak hostile-trees --seeds $(SEEDS)
+	$(BIN)/whence soak hostile-ccc11 --seeds $(SEEDS)
 
 # The same world under every mechanism of the survey.
 .PHONY: soak-mechanisms

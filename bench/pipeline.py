@@ -33,8 +33,6 @@ sys.path.insert(0, str(ROOT))
 import pyarrow as pa  # noqa: E402
 from tests.audit.spark import traces as spark_traces  # noqa: E402  # the generator of the tests
 
-from whence.audit.spark.session import WORKER_MEMORY  # noqa: E402
-
 Row = dict[str, Any]
 
 
@@ -91,8 +89,6 @@ class Peak(NamedTuple):
 def measured(*arguments: str) -> tuple[Row, Peak]:
     """The output of the case, and its peak memory."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    if arguments[0] == "duckdb":
-        env |= WORKER_MEMORY  # what our workers have
     command = [sys.executable, "-m", "bench.pipeline", *arguments]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     peak = worker = 0
@@ -169,16 +165,17 @@ def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[Row, Any]:
 def embedded() -> Any:
     from whence.audit.spark.session import session
 
-    return session("local[2]", os.environ.get("WHENCE_BENCH_MEMORY", "2g"), queries=False)
+    return session("local[2]", os.environ.get("WHENCE_BENCH_MEMORY", "2g"))
 
 
 def audit_case(design: str, folder: Path) -> Row:
     """Our audit, with this design."""
-    from whence.audit.spark.job import audit_files as audit
+    from whence.audit import audit_files
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:
-        best, summary = timed(lambda: audit(spark, [folder], out, design=design, fresh=True))
+        giant = 0 if design == "giant" else None
+        best, summary = timed(lambda: audit_files([folder], out, spark=spark, giant=giant, fresh=True))
     return {**best, "rows": summary.rows, "violations": summary.violations}
 
 
@@ -189,22 +186,21 @@ def duckdb_case(case: str, folder: Path) -> Row:
     import duckdb
 
     from whence.audit.judge.batch.coding import READ
-    from whence.audit.spark.findings import Terms, judge_run
-    from whence.audit.spark.parts import Parts
-    from whence.audit.spark.summary import Summary
+    from whence.audit.spark.findings import Summary, Terms, judge_runs
+    from whence.audit.spark.tables import Parts
 
     base = duckdb.connect(config={"threads": 2})
     where = "SELECT DISTINCT run, cluster, filename FROM read_parquet(?, filename=true)"
     runs: dict[tuple[str, str], list[str]] = {}
     for run, cluster, file in sorted(base.execute(where, [str(folder / "*.parquet")]).fetchall()):
         runs.setdefault((run, cluster), []).append(file)
-    columns = ", ".join(f'"{name}"' for name in READ if name not in ("run", "cluster"))
+    columns = ", ".join(f'"{name}"' for name in READ)
     query = f"SELECT {columns}, filename AS file, file_row_number AS position "
     query += "FROM read_parquet(?, filename=true, file_row_number=true) WHERE run = ? AND cluster = ?"
 
     def one(out: str, number: int, run: str, cluster: str, mine: list[str]) -> Summary:
         found = base.cursor().sql(query, params=[mine, run, cluster]).to_arrow_table()
-        judged = judge_run(found, run, cluster, Terms())
+        judged = judge_runs(found, Terms())
         with Parts(out, f"run-{number:05d}") as parts:
             for name, table in judged.tables.items():
                 parts.write(name, table)
@@ -226,12 +222,12 @@ def check_case(_: str, folder: Path) -> Row:
     """Precision and recall on 10^7 rows with wrongs of known identity, files in any layout."""
     import pyarrow.parquet as pq
 
-    from whence.audit.spark.job import audit_files as audit
+    from whence.audit import audit_files
 
     tables, injected = spark_traces.make(10_000_000, runs=10, wrongs=200)
     spark_traces.write(tables, folder / "trace", layout="mixed", files=16)
     del tables
-    summary = audit(embedded(), [folder / "trace"], folder / "out")
+    summary = audit_files([folder / "trace"], folder / "out", spark=embedded())
     rows = pq.read_table(folder / "out" / "violations").to_pylist()
     found = {(v["rule"], v["run"], v["member"], "" if v["rule"] == "two owners" else v["event"]) for v in rows}
     wanted = {
@@ -249,11 +245,11 @@ def check_case(_: str, folder: Path) -> Row:
 
 def warm_case(_: str, folder: Path) -> Row:
     """A tiny trace in a session that has run one before."""
-    from whence.audit.spark.job import audit_files as audit
+    from whence.audit import audit_files
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:
-        best, summary = timed(lambda: audit(spark, [folder], out, fresh=True))
+        best, summary = timed(lambda: audit_files([folder], out, spark=spark, fresh=True))
     return {**best, "rows": summary.rows}
 
 
@@ -261,7 +257,7 @@ def stream_case(_: str, folder: Path) -> Row:
     """A trace that comes in pieces of 5,000 rows: from the piece's appearance to its verdicts on disk."""
     import pyarrow.parquet as pq
 
-    from whence.audit.spark.stream import StreamAudit, WatchedBatch, start
+    from whence.audit.spark.stream import StreamAudit, WatchedBatch, watch
 
     table = pq.read_table(folder)
     trace, out = folder / "growing", folder / "watch"
@@ -277,16 +273,19 @@ def stream_case(_: str, folder: Path) -> Row:
 
     delays = []
     with StreamAudit(out, told) as audit:
-        query = start(embedded(), trace, audit, every="100 milliseconds")
+        stop = threading.Event()
+        watcher = threading.Thread(target=watch, args=(trace, audit), kwargs={"stop": stop, "every": 0.1})
+        watcher.start()
         for piece in range(20):
             pq.write_table(table.slice(piece * 5_000, 5_000), trace / f".{piece}")
             begun = time.perf_counter()
             (trace / f".{piece}").rename(trace / f"{piece:02}.parquet")
             with seen:
                 if not seen.wait_for(lambda due=(piece + 1) * 5_000: rows >= due, timeout=120):
-                    raise RuntimeError(f"no verdicts on piece {piece}: {query.exception()}")
+                    raise RuntimeError(f"no verdicts on piece {piece}")
             delays.append(time.perf_counter() - begun)
-        query.stop()
+        stop.set()
+        watcher.join()
     later = sorted(delays[1:])
     return {"first": delays[0], "median": later[len(later) // 2], "max": later[-1], "batches": batches}
 
@@ -296,7 +295,7 @@ def keyed_case(case: str, folder: Path) -> Row:
     files a batch, verdicts written as Parquet, from the start of the query to its end."""
     import pyarrow.parquet as pq
 
-    from whence.audit.spark import audit_stream, register
+    from whence.audit import audit_stream, register
     from whence.audit.spark.growing import ROW_BYTES
     from whence.audit.spark.tables import spark_schema
 
@@ -330,7 +329,7 @@ def rows_case(_: str, folder: Path) -> Row:
 
     from whence.audit.judge import Follower
     from whence.audit.judge.batch.coding import READ
-    from whence.audit.spark import ingest, json_lines
+    from whence.audit.spark import ingest
     from whence.audit.spark.keyed import fed
 
     files = sorted(folder.glob("*.parquet"))
@@ -343,8 +342,7 @@ def rows_case(_: str, folder: Path) -> Row:
             fed(follower, table.slice(at, 50_000), ("r", "main"))
         return int(table.num_rows)
 
-    def read(place: Path, least: int) -> int:
-        json_lines.QUICK_BYTES = least
+    def read(place: Path) -> int:
         pieces, _ = ingest.plan(ingest.find([place]))
         return sum(ingest.read_piece(piece, READ)[0].num_rows for piece in pieces)
 
@@ -356,9 +354,8 @@ def rows_case(_: str, folder: Path) -> Row:
 
     return {
         "judge, row by row": cost(judged),
-        "Parquet": cost(lambda: sum(read(file, 0) for file in files)),
-        "JSON lines, one by one": cost(lambda: read(folder / "lines", 1 << 60)),
-        "JSON lines, compiled": cost(lambda: read(folder / "lines", 0)),
+        "Parquet": cost(lambda: sum(read(file) for file in files)),
+        "JSON lines": cost(lambda: read(folder / "lines")),
     }
 
 
@@ -367,11 +364,11 @@ def runs_case(_: str, folder: Path) -> Row:
     too."""
     import resource
 
-    from whence.audit.spark.job import audit_files as audit
+    from whence.audit import audit_files
 
     with tempfile.TemporaryDirectory() as out:
         begun = time.perf_counter()
-        summary = audit(embedded(), [folder], out)
+        summary = audit_files([folder], out, spark=embedded())
         seconds = time.perf_counter() - begun
     driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     high = [_high(child) for child in children(os.getpid()) if "java" in _name(child)]

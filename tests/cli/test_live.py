@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from tests.cli.commands import LIMIT, Command, until, whence
 from whence.audit.judge import judge
@@ -323,24 +322,24 @@ def test_up_killed_leaves_none_behind_either(start: Callable[..., Command]) -> N
 
 
 def test_what_is_planned_and_simulated_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--settings` takes the scenario: gossip, order and buffers are the simulated ones."""
+    """`--settings` takes the scenario: a live member gets what a simulated one gets."""
     assert main(["plan", "--members", "12", "--publishers", "3", "--rate", "5", "--toml"]) == 0
     plan = tmp_path / "plan.toml"
     plan.write_text(capsys.readouterr().out)
     node = ["node", "--cluster", "main", "--insecure", "--settings", str(plan)]
     live = joining(parser().parse_args(node))._entry.config
     scenario = load(plan).scenario
-    simulated = config_of(scenario, scenario.cluster[0], "causal", scenario.network.mean)
-    assert (live.tickets, live.round_ns, live.cast) == (simulated.tickets, simulated.round_ns, simulated.cast)
-    # Live, the recovery buffer takes less memory, unless the order is reliable or the settings say how much.
-    assert replace(live.ordering, buffer_bytes=simulated.ordering.buffer_bytes) == simulated.ordering
+    assert live == config_of(scenario, scenario.cluster[0], "causal", scenario.network.mean)
     assert joining(parser().parse_args([*node, "--order", "reliable"]))._entry.config.order == "reliable"
     assert main([*node, "--tickets", "9"]) == 2 and "--tickets" in capsys.readouterr().err
     reliable = tmp_path / "reliable.toml"
     reliable.write_text('[cluster]\norder = "reliable"\n')
     assert joining(parser().parse_args([*node[:-1], str(reliable)]))._entry.config.order == "reliable"
     reliable.write_text('[cluster]\nabandon = "5s"\n')
-    assert main([*node[:-1], str(reliable)]) == 2 and "abandon" in capsys.readouterr().err
+    assert joining(parser().parse_args([*node[:-1], str(reliable)]))._entry.config.ordering.abandon_ns == 5 * 10**9
+    papers = joining(parser().parse_args([*node[:-2], "--profile", "ccc11"]))._entry.config
+    assert (papers.ring.protocol, papers.cast.mode, papers.cast.view) == ("neighbours", "rounds", "partial")
+    assert main([*node, "--profile", "ccc11"]) == 2 and "--profile" in capsys.readouterr().err
     two = tmp_path / "two.toml"
     two.write_text('[[cluster]]\nname = "a"\n[[cluster]]\nname = "b"\n')
     assert main(["up", "2", "--settings", str(two)]) == 2 and "2 clusters" in capsys.readouterr().err

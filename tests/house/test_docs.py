@@ -63,7 +63,7 @@ def test_the_figures_of_the_planner() -> None:
     for options, *said in found:
         args = parser().parse_args(["plan", *options.split()])
         given = {name: getattr(args, name) for name in ("members", "publishers", "rate", "loss", "target", "mode")}
-        made = planner.plan_cluster(planner.Question(**given))
+        made = planner.plan_cluster(planner.PlanQuestion(**given))
         figures = (made.fanout, made.termination, made.bytes_per_s / 1000, made.latency_p50_ms, made.latency_p99_ms)
         assert [f"{figure:,.0f}" for figure in figures] == said, options
 

@@ -4,4 +4,97 @@
 promise; `spark` does that for files and DataFrames of any size; `report` draws the page. `history` checks what clients
 of a database saw; `conform` tests the causal broadcast of any system. Nothing here imports the protocol: an audit must
 not trust what it audits.
+
+Trace files, in this process or on Spark (`session()` gives a session, any other will do):
+
+    from whence.audit import audit_files, session
+    found = audit_files(["traces"], "out")                    # tables, out/report.html; found.clean, found.violations
+    found = audit_files(["s3://bucket/traces"], "out", spark=session())
+
+A DataFrame of one's own; a stream; files as a source of Spark:
+
+    from whence.audit import audit, audit_stream, register
+    audit(df).violations.show()                               # verdicts, members, doubts, quarantine, ...
+    audit_stream(spark.readStream...).writeStream...
+    register(spark); df = spark.read.format("whence").load("traces")
+
+The rows of a trace; a history of a database's clients:
+
+    from whence.audit import check_history, read, read_history
+    for row in read("traces"): ...
+    check_history(read_history("history.txt")).levels         # {"RC": True, "RA": False, "TCC": False}
+    check_histories(spark.read.parquet("operations"))         # of a DataFrame: verdicts, findings, order
+
+Names are imported when they are used: nothing loads Spark that does not need it.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whence.audit.history import check as check_history
+    from whence.audit.history import read as read_history
+    from whence.audit.spark.driver import Audit, audit, audit_files, origins, past
+    from whence.audit.spark.explain import chain, export_shiviz, neighbourhood
+    from whence.audit.spark.findings import Summary
+    from whence.audit.spark.histories import check as check_histories
+    from whence.audit.spark.keyed import audit_stream
+    from whence.audit.spark.measure import metrics
+    from whence.audit.spark.session import session, ship
+    from whence.audit.spark.sources import register
+    from whence.audit.spark.sweep import load_grid, sweep
+    from whence.audit.spark.tables import read_table
+    from whence.audit.trace import Row, open_trace, read
+
+_WHERE = {
+    "history": {"check_history": "check", "read_history": "read"},
+    "spark.driver": ("Audit", "audit", "audit_files", "origins", "past"),
+    "spark.explain": ("chain", "export_shiviz", "neighbourhood"),
+    "spark.findings": ("Summary",),
+    "spark.histories": {"check_histories": "check"},
+    "spark.keyed": ("audit_stream",),
+    "spark.measure": ("metrics",),
+    "spark.session": ("session", "ship"),
+    "spark.sources": ("register",),
+    "spark.sweep": ("load_grid", "sweep"),
+    "spark.tables": ("read_table",),
+    "trace": ("Row", "open_trace", "read"),
+}
+_MODULE = {name: module for module, names in _WHERE.items() for name in names}
+
+__all__ = [
+    "Audit",
+    "Row",
+    "Summary",
+    "audit",
+    "audit_files",
+    "audit_stream",
+    "chain",
+    "check_histories",
+    "check_history",
+    "export_shiviz",
+    "load_grid",
+    "metrics",
+    "neighbourhood",
+    "open_trace",
+    "origins",
+    "past",
+    "read",
+    "read_history",
+    "read_table",
+    "register",
+    "session",
+    "ship",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    names = _WHERE[_MODULE[name]]
+    return getattr(import_module(f"whence.audit.{_MODULE[name]}"), names[name] if isinstance(names, dict) else name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

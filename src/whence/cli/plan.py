@@ -58,7 +58,7 @@ def lines(p: ClusterPlan) -> list[tuple[str, str, str]]:
     tail = " .. ".join(f"{ms:,.0f}" for ms in p.latency_p99_between_ms)
     traffic = f"fanout x message / round, the ring, recovery; {good['bytes_per_s']}"
     return [
-        ("round", f"{p.round_ms:g} ms", "10 x latency, unless message size or uplink bind"),
+        ("round", f"{p.round_ms:g} ms", "10 x latency, unless the message size binds"),
         ("fanout", str(p.fanout), "cast.sizing.choose: the cheapest that reaches all with the target probability"),
         ("termination", f"{p.termination} {counted}", f"the same; for a loss of 1-(1-x)(1-y) = {q.swallowed:.4g}"),
         ("events a message", str(p.max_events), "2 x load x termination, at least 20"),

@@ -520,7 +520,7 @@ class Member:
     def _ring(self, steps: Iterable[says.RingOutput], now: int, out: Outputs) -> None:
         for step in steps:
             match step:
-                case Send():
+                case Send() | says.Remember():
                     out.append(step)
                 case says.Announce():
                     self._news += 1
@@ -543,8 +543,6 @@ class Member:
                 case says.Released():
                     self._closes = None
                     out.append(ports.Ticket("released", step.ticket, step.inc))
-                case says.Remember():
-                    out.append(ports.Remember())
                 case says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
                     self.ring_stats[type(step).__name__.lower()] += 1
                 case _:

@@ -26,6 +26,7 @@ from whence.core.order.outputs import GaveUp as GaveUp
 from whence.core.order.outputs import Moved as Moved
 from whence.core.order.outputs import Notice
 from whence.core.order.outputs import Published as Published
+from whence.core.ring.context import Remember as Remember
 
 if TYPE_CHECKING:
     from whence.core.wire import Message
@@ -178,10 +179,6 @@ class CutOff(_Out, frozen=True, gc=False):
 
     peer: MemberId
     error: str
-
-
-class Remember(_Out, frozen=True, gc=False):
-    """Where there is a disk: have `Member.checkpoint()` on it before anything of this step leaves the process."""
 
 
 class Refused(_Out, frozen=True, gc=False):

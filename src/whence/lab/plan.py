@@ -4,12 +4,12 @@ Every setting comes from the formulas that the members themselves are sized by (
 `config.Settings`), every message's size from the codec. The planner adds:
 
 * **round**: ten times the network's latency, so that what arrives in a round is forwarded in the next; shorter if a
-  message could not hold all live events (`max_bytes`), longer if the uplink could not carry a round's messages.
+  message could not hold all live events (`max_bytes`).
 * **loss**: messages to a crashed member that is still in the views are lost, so gossip is planned for a loss of
   `1 - (1-x)(1-y)`.
 * **k**: at least Theorem 5.2's `2 N y`, and enough that asking finds the event but for `1 - target`; at most
   `MOST_ASKED`.
-* **latency**: a member gets an event at a random time with distribution `G` (`cast.sizing.arrivals`; what gossip misses
+* **latency**: a member gets an event at a random time with distribution `G` (`lab.spread`; what gossip misses
   comes by recovery). Causal order delivers it when its past is there, too. The past that may still be missing is what
   the publisher had delivered (`u` after it was published: `D(u)`; its own events: 1) and this member has not got.
   While an event is forwarded it travels in the same messages as what depends on it, so only those count that are
@@ -39,13 +39,12 @@ from whence.core.order.messages import AckRecover, Recover
 from whence.core.ring import messages as ring
 from whence.core.wire import pack
 from whence.errors import ConfigError
+from whence.lab.spread import Arrivals, PrCast
 
 ROUND_LATENCIES = 10
 """Rounds are this many network latencies long, unless something else limits them."""
 LEAST_LATENCIES = 2
 """Rounds are at least this many latencies long; below that, messages miss the next round."""
-UPLINK_SHARE = 0.8
-"""The largest share of the uplink for gossip, since messages vary in size."""
 MOST_ASKED = 64
 """Members asked for a missing event, at most: Theorem 5.2's `2 N y` grows with the cluster, the need does not."""
 ITERATIONS = 6
@@ -91,31 +90,22 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Of the network, one way."""
     order: Literal["causal", "reliable"] = "causal"
     mode: Mode = "rounds"
-    round_ns: int | None = None
-    """Default: by formula."""
-    uplink: int = 0
-    """Bytes per second that a member can send; 0: no limit."""
 
     def __post_init__(self) -> None:
-        if self.members < 2:
-            raise ConfigError(f"members is {self.members}; want 2 or more")
-        if not 1 <= self.publishers <= self.members:
-            raise ConfigError(f"publishers is {self.publishers}; want 1 to {self.members}, the members")
-        if not 0 < self.rate < 1e6:
-            raise ConfigError(
-                f"rate is {self.rate}; want more than 0 events a second of each publisher, below a million"
-            )
-        for name in ("loss", "crash"):
-            if not 0 <= getattr(self, name) < 0.9:
-                raise ConfigError(f"{name} is {getattr(self, name)}; want a share, 0 <= {name} < 0.9")
-        if not 0 < self.target < 1:
-            raise ConfigError(f"target is {self.target}; want a probability between 0 and 1, such as 0.99999")
-        if not 8 <= self.payload <= 1 << 20:
-            raise ConfigError(f"payload is {self.payload} bytes; want 8 to {1 << 20}")
-        if self.latency_ns < 1000:
-            raise ConfigError("latency must be at least 0.001 ms")
-        if self.round_ns is not None and self.round_ns < self.latency_ns:
-            raise ConfigError("a round must not be shorter than the latency of the network")
+        n, top = self.members, 1 << 20
+        wants = (
+            ("members", n >= 2, "2 or more"),
+            ("publishers", 1 <= self.publishers <= n, f"1 to {n}, the members"),
+            ("rate", 0 < self.rate < 1e6, "more than 0 events a second of each publisher, below a million"),
+            ("loss", 0 <= self.loss < 0.9, "a share, 0 <= loss < 0.9"),
+            ("crash", 0 <= self.crash < 0.9, "a share, 0 <= crash < 0.9"),
+            ("target", 0 < self.target < 1, "a probability between 0 and 1, such as 0.99999"),
+            ("payload", 8 <= self.payload <= top, f"8 to {top} bytes"),
+            ("latency_ns", self.latency_ns >= 1000, "1000 or more: latency is at least 0.001 ms"),
+        )
+        for name, fits, want in wants:
+            if not fits:
+                raise ConfigError(f"{name} is {getattr(self, name)}; want {want}")
 
     @property
     def swallowed(self) -> float:
@@ -145,6 +135,8 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The answer. Durations in ms, sizes in bytes unless the name says otherwise."""
 
     question: PlanQuestion
+    settings: Settings
+    """For `whence.join(..., settings=...)`, or a scenario."""
     round_ms: float
     fanout: int
     termination: int
@@ -201,12 +193,12 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
     q = question
     chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
     notes: list[str] = []
-    cast = cast_sizing.PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
+    cast = PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
     most = cast.reach() if q.mode == "tree" else chosen.probability
     if most < q.target:
         notes.append(f"gossip alone cannot reach the target; the most it can is {most:.4f}: recovery does the rest")
     sizes = message_sizes(q, name_bytes, seq)
-    round_ns = q.round_ns or _round(q, chosen, cast.copies(), sizes, notes)
+    round_ns = _round(q, chosen, sizes, notes)
     load = q.publishers * q.rate * round_ns / 1e9
     coverage = cast.coverage()[-1]
     theorem_k = order_sizing.recovery_fanout(q.members, q.crash)
@@ -215,13 +207,15 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
         notes.append(
             f"Theorem 5.2 would ask {theorem_k} members; all of {k} are down with probability {q.crash**k:.0e}"
         )
-    config = configuration(q, chosen, round_ns, load, k)
+    settings = _settings(q, chosen, round_ns, load, k)
+    config = settings.config(q.publishers, q.order)
     needed = order_sizing.needed_rounds(
         _prcast_rounds(config),
         *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
     )
     return ClusterPlan(
         question=q,
+        settings=settings,
         round_ms=round_ns / 1e6,
         fanout=chosen.fanout,
         termination=chosen.termination,
@@ -245,23 +239,24 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
 
 
 def _predicted(
-    q: PlanQuestion, config: Config, cast: cast_sizing.PrCast, sizes: MessageSizes, load: float, coverage: float
+    q: PlanQuestion, config: Config, cast: PrCast, sizes: MessageSizes, load: float, coverage: float
 ) -> dict[str, Any]:
     """What these settings will do: the second half of a `Plan`."""
     round_ns, k = config.round_ns, config.ordering.k
     # Now that the round is known, so is a hop's share of it: the slower, the farther gossip gets.
-    copies = cast._replace(latency=q.latency_ns / round_ns).copies()
+    cast = cast._replace(latency=q.latency_ns / round_ns)
+    copies = cast.copies()
     message = sizes.fixed + (load * copies / cast.fanout if q.mode == "rounds" else 0.0) * sizes.frame
-    cast = cast._replace(latency=(q.latency_ns + _sending(q, cast.fanout, message)) / round_ns)
     late = [t * round_ns / 1e6 for t in _latency(q, config, cast.arrivals(), load)]
     fails = unanswered(q.loss, q.crash, coverage, k)
     events_bytes = _events(q, sizes, copies) + _recovery(q, sizes, coverage, k)
     others = (q.members - 1) / q.members  # deliveries of an event, for each member
     with_events = copies / others if q.mode != "rounds" else cast.fanout / (load * others)
-    standing_packets = _standing_packets(config) if q.mode != "rounds" else 0.0
+    standing, packets = _standing(q, config, sizes)
+    standing_packets = packets if q.mode != "rounds" else 0.0
     return {
         "message_bytes": message,
-        "bytes_per_s": _standing(q, config, sizes) + events_bytes,
+        "bytes_per_s": standing + events_bytes,
         "events_bytes_per_s": events_bytes,
         "packets_per_delivery": with_events + standing_packets / max(1e-9, q.publishers * q.rate * others),
         "event_packets_per_delivery": with_events,
@@ -288,8 +283,7 @@ def choose(question: PlanQuestion) -> ClusterPlan:
     return tree if saves and tree.latency_p99_ms <= LATER * eager.latency_p99_ms else eager
 
 
-def configuration(q: PlanQuestion, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
-    """The settings of a member."""
+def _settings(q: PlanQuestion, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Settings:
     return Settings(
         members=q.members,
         loss=q.swallowed,
@@ -298,12 +292,11 @@ def configuration(q: PlanQuestion, chosen: cast_sizing.Sizing, round_ns: int, lo
         round_ns=round_ns,
         latency_ns=q.latency_ns,
         mode=q.mode,
-        recovery="Rk",
         k=k,
         fanout=chosen.fanout,
         termination=chosen.termination,
         max_events=max(20, cast_sizing.buffer(load, chosen.termination)),
-    ).config(q.publishers, q.order)
+    )
 
 
 def _prcast_rounds(config: Config) -> float:
@@ -332,33 +325,17 @@ def message_sizes(q: PlanQuestion, name_bytes: int, seq: int) -> MessageSizes:
     return MessageSizes(fixed, (twenty - fixed) / 20, round(voters * (sit + vouch)) + ping, ask, nothing, key)
 
 
-def _round(q: PlanQuestion, chosen: cast_sizing.Sizing, copies: float, sizes: MessageSizes, notes: list[str]) -> int:
+def _round(q: PlanQuestion, chosen: cast_sizing.Sizing, sizes: MessageSizes, notes: list[str]) -> int:
     """The length of a round in ns."""
     round_ns = ROUND_LATENCIES * q.latency_ns
-    per_s = q.publishers * q.rate
     if q.mode == "rounds":
-        fits = int(60_000 / (2 * per_s * chosen.termination * sizes.frame) * 1e9)
+        fits = int(60_000 / (2 * q.publishers * q.rate * chosen.termination * sizes.frame) * 1e9)
         if fits < round_ns:
             round_ns = max(LEAST_LATENCIES * q.latency_ns, fits)
             notes.append("the round is short because a message holds at most 60,000 bytes of events")
         if fits < LEAST_LATENCIES * q.latency_ns:
             notes.append("too many events for a message: publish several in one frame, or use --mode eager")
-    if q.uplink:
-        left = UPLINK_SHARE * q.uplink - per_s * copies * sizes.frame
-        if left <= 0:
-            raise ConfigError(
-                f"uplink is {q.uplink} bytes/s; the events alone need {per_s * copies * sizes.frame / UPLINK_SHARE:.0f}"
-            )
-        carried = int(chosen.fanout * sizes.fixed / left * 1e9)
-        if carried > round_ns:
-            round_ns = carried
-            notes.append("the round is long because the uplink has to carry its messages")
     return -(-round_ns // MS) * MS  # whole ms
-
-
-def _sending(q: PlanQuestion, fanout: int, message: float) -> float:
-    """How long a message waits for those before it at the uplink, and is sent, on average, in ns."""
-    return (fanout + 1) / 2 * message / q.uplink * 1e9 if q.uplink else 0.0
 
 
 def answers(loss: float, crash: float) -> float:
@@ -379,22 +356,17 @@ def unanswered(loss: float, crash: float, coverage: float, k: int) -> float:
     return (1 - one) * (1 - one * coverage) ** k
 
 
-def _standing(q: PlanQuestion, config: Config, sizes: MessageSizes) -> float:
-    """Bytes per second that a living member sends, on average, whatever the load: rounds, and the ring."""
-    ring_share = q.publishers / q.members
-    rounds = float(config.cast.fanout * sizes.fixed)
-    if q.mode == "tree":
-        rounds += (config.cast.degree + 0.5) / 2 * sizes.announcement
-    return rounds * 1e9 / config.round_ns + sizes.ring * ring_share * 1e9 / config.ring.round_ns
+def _standing(q: PlanQuestion, config: Config, sizes: MessageSizes) -> tuple[float, float]:
+    """Bytes and packets per second that a living member sends, on average, whatever the load: rounds, announcements to
+    half of its neighbours in a tree, and the bytes of the ring."""
+    announced = (config.cast.degree + 0.5) / 2 if q.mode == "tree" else 0.0
+    rounds_a_second = 1e9 / config.round_ns
+    ring = sizes.ring * q.publishers / q.members * 1e9 / config.ring.round_ns
+    packets = (min(config.cast.fanout, q.members - 1) + announced) * rounds_a_second
+    return (config.cast.fanout * sizes.fixed + announced * sizes.announcement) * rounds_a_second + ring, packets
 
 
-def _standing_packets(config: Config) -> float:
-    """Packets a second that a member sends, whatever the load: rounds, and announcements to half of its neighbours."""
-    announcements = (config.cast.degree + 0.5) / 2 if config.cast.mode == "tree" else 0.0
-    return (min(config.cast.fanout, config.cast.members - 1) + announcements) * 1e9 / config.round_ns
-
-
-def _hops(cast: cast_sizing.PrCast, share: float) -> int:
+def _hops(cast: PrCast, share: float) -> int:
     """After how many hops so many of those have the event that get it at all."""
     reached = cast.coverage()
     first = reached[0]
@@ -415,7 +387,7 @@ def _recovery(q: PlanQuestion, sizes: MessageSizes, coverage: float, k: int) -> 
     return missed * (k + 1) * (sizes.ask + coverage * sizes.frame)
 
 
-def _latency(q: PlanQuestion, config: Config, arrivals: cast_sizing.Arrivals, load: float) -> list[float]:
+def _latency(q: PlanQuestion, config: Config, arrivals: Arrivals, load: float) -> list[float]:
     """`QUANTILES` of the time from publish to delivery at another member, in rounds."""
     step, G = arrivals.step, list(arrivals.cdf)
     # What gossip misses is noticed by a digest, asked for after time_to_terminate, and back a round trip later.
@@ -441,7 +413,7 @@ def _waiting(G: list[float], D: list[float], events: float, own: float, together
     return [sum(p * x for p, x in zip(past, late[t:], strict=False)) for t in range(len(G))]
 
 
-def run_size(arrivals: cast_sizing.Arrivals, messages: float, load: float, publishers: int) -> float:
+def run_size(arrivals: Arrivals, messages: float, load: float, publishers: int) -> float:
     """S: how many events a member misses in one run, on average, when so many `messages` come to it a round.
 
     A message brings all that its sender forwards. Those with a given event come with the hazard `h = G' / (1 - G)`; a
@@ -499,8 +471,7 @@ def scenario(plan: ClusterPlan, rounds: int = 200) -> dict[str, object]:
         "round": f"{round_ns}ns",
         "duration": f"{stop + span}r",
         "settle": f"{max(40, 4 * span)}r",
-        "network": {"latency": "normal", "mean": f"{q.latency_ns}ns", "sd": f"{q.latency_ns // 5}ns", "loss": q.loss}
-        | ({"uplink": f"{q.uplink}B"} if q.uplink else {}),
+        "network": {"latency": "normal", "mean": f"{q.latency_ns}ns", "sd": f"{q.latency_ns // 5}ns", "loss": q.loss},
         "cluster": {
             "tickets": q.publishers,
             "coordinators": q.publishers,
@@ -520,20 +491,14 @@ def scenario(plan: ClusterPlan, rounds: int = 200) -> dict[str, object]:
             },
         },
     }
-    if q.crash:
-        table["chaos"] = _crashes(q, start)
+    if q.crash:  # a share is down at a time; they come back, with their disk, before views forget them
+        down = 8
+        spared = q.publishers if q.members > 2 * q.publishers else 1
+        table["chaos"] = {
+            "start": f"{max(1, start - 2 * down)}r",
+            "crash": f"{down / (q.crash * q.members):.3f}r",
+            "down": f"{down}r",
+            "disk": 1.0,
+            "spare": [f"n{i}" for i in range(spared)],
+        }
     return table
-
-
-def _crashes(q: PlanQuestion, start: int) -> dict[str, object]:
-    """Crashes so that a share `crash` is down at a time. They come back, with their disk, before views forget them."""
-    mortal = range(q.publishers if q.members > 2 * q.publishers else 1, q.members)
-    down = 8
-    every = down / (q.crash * q.members)  # rounds between two crashes of the cluster
-    return {
-        "start": f"{max(1, start - 2 * down)}r",
-        "crash": f"{every:.3f}r",
-        "down": f"{down}r",
-        "disk": 1.0,
-        "spare": [f"n{i}" for i in range(q.members) if i not in mortal],
-    }

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
@@ -26,10 +26,10 @@ from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.live.events import Batches, Event, EventBatch, Events, MemberChanges
+from whence.live.events import Event, EventBatch, Events, MemberChanges
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
-from whence.live.net.host import Host, lease_ns
+from whence.live.net.host import Host, boot_ns
 from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
@@ -147,7 +147,7 @@ class Cluster:
     def council(self) -> CouncilStatus | None:
         """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
         council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
-        return council_of(self._node.member, lease_ns())
+        return council_of(self._node.member, boot_ns())
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
@@ -213,7 +213,7 @@ class Cluster:
         self._reader = Events(self._node, self._entry.on_alert, self._reader)
         return self._reader
 
-    def batches(self, frames: int = 8) -> Batches:
+    def batches(self, frames: int = 8) -> AsyncIterator[EventBatch]:
         """The same in batches, up to so many frames at a time, for applications that read many events a second:
 
             async for batch in cluster.batches():
@@ -223,7 +223,13 @@ class Cluster:
         asked for."""
         if type(frames) is not int or frames < 1:
             raise UsageError(f"batches of 1 frame or more, not {frames!r}")
-        return Batches(self.events(), frames)
+        events = self.events()
+
+        async def read() -> AsyncIterator[EventBatch]:
+            while batch := await events.batch(frames):
+                yield batch
+
+        return read()
 
     # -- publishing ---------------------------------------------------------------------------------------------
 
@@ -245,7 +251,7 @@ class Cluster:
         on, are heard."""
         if not force:
             raise UsageError("the council decides who creates the ring again; recreate(force=True) overrides it")
-        await force_found(self._node, lease_ns())
+        await force_found(self._node, boot_ns())
 
     async def leave(self) -> None:
         """Give the ticket back, tell the others, stop. Done by leaving the `join` block."""

@@ -267,24 +267,6 @@ class Events(AsyncIterator[Event]):
 _NOTHING = EventBatch([], [])
 
 
-class Batches(AsyncIterator[EventBatch]):
-    """The same events, as many at a time as are here, up to `frames` frames. Asking for the next batch says that the
-    last one is processed."""
-
-    def __init__(self, events: Events, frames: int) -> None:
-        self._events = events
-        self._frames = frames
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> EventBatch:
-        batch = await self._events.batch(self._frames)
-        if not batch:
-            raise StopAsyncIteration
-        return batch
-
-
 class MemberChanges(AsyncIterator[MemberChange]):
     """Members as they come and go, from the call on. Ends with the cluster. A reader that is more than `limit` changes
     behind misses the oldest, and sees in `missed` how many."""

@@ -31,7 +31,7 @@ from whence.core.wire.limits import DEFAULT
 from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
 from whence.live.net.council import council_of, owners
-from whence.live.net.host import Host, lease_ns
+from whence.live.net.host import Host, boot_ns
 from whence.live.net.node import Node
 from whence.live.net.queues import Batch, EventIds, Signal
 
@@ -107,7 +107,7 @@ class Tickets:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
-        council = council_of(node.member, lease_ns())
+        council = council_of(node.member, boot_ns())
         if council is not None and council.voters and not council.has_quorum:
             return council.lacks()
         known = owners(node.member)
@@ -146,7 +146,7 @@ class Tickets:
             return None if node.batch.full else node.batch
         if node.full or self.host.congested():
             return None
-        return node.begin(lease_ns())
+        return node.begin(boot_ns())
 
     def check_copies(self, copies: int) -> None:
         """Raise TooFewCopies if there can never be so many, before anything is published."""
@@ -182,7 +182,7 @@ class Tickets:
             await node.changed.until(lambda: not node.backlog.full or not node.open)
         if self.host.congested():
             await self.host.drained(1.0)
-        batch = node.batch or node.begin(lease_ns())
+        batch = node.batch or node.begin(boot_ns())
         if batch is None or batch.full:
             await asyncio.sleep(0)  # the step that is due: it takes what was published, and looks at the time
             return None

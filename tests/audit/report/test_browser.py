@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.audit.report.traces import TRIANGLE
-from whence.audit.report import Verdicts, gather, write
+from whence.audit.report import RunVerdicts, gather, write
 from whence.audit.report.judged import write_page
 from whence.audit.trace import Row
 
@@ -123,7 +123,7 @@ def test_it_fits_the_screen(opened: Any, triangle: Path, width: int, scheme: str
 
 def test_a_finger_reaches_every_lane(opened: Any, tmp_path: Path) -> None:
     """A finger that moves up or down moves the page, so all members have to be there at once."""
-    write(gather(big(40, 60), Verdicts(), title="many", about="-"), tmp_path / "many.html")
+    write(gather(big(40, 60), RunVerdicts(), title="many", about="-"), tmp_path / "many.html")
     page = opened(tmp_path / "many.html", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     assert page.locator("#diagram").bounding_box()["height"] > 60 * 14
 
@@ -144,7 +144,7 @@ def test_screen_readers_have_something_to_read(opened: Any, triangle: Path) -> N
 def test_an_id_that_is_used_again_does_not_turn_time_around(opened: Any, tmp_path: Path) -> None:
     rows = [*TRIANGLE, Row("r", "c", "a#1", 4, 20_000_000, "publish", event="q@a#1", origin="a#1")]
     path = tmp_path / "again.html"
-    write(gather(rows, Verdicts(), title="again", about="-"), path)
+    write(gather(rows, RunVerdicts(), title="again", about="-"), path)
     page = opened(path)
     page.focus("#diagram")
     page.keyboard.press("n")
@@ -171,7 +171,7 @@ def big(events: int, members: int) -> list[Row]:
 
 def test_a_hundred_thousand_steps_are_drawn_panned_and_searched(opened: Any, tmp_path: Path) -> None:
     rows = big(4_000, 25)
-    write(gather(rows, Verdicts(), title="big", about="-"), tmp_path / "big.html")
+    write(gather(rows, RunVerdicts(), title="big", about="-"), tmp_path / "big.html")
     page = opened(tmp_path / "big.html")
     assert page.evaluate("JSON.parse(document.getElementById('data').textContent).steps") == 104_000
     frames = page.evaluate(

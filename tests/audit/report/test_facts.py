@@ -12,7 +12,7 @@ import pytest
 from tests.audit.report.traces import TRIANGLE, trace
 from tests.lab.sim.runs import Run
 from whence.audit.judge import Finding
-from whence.audit.report import Facts, Suspect, Verdicts, gather, render, write
+from whence.audit.report import Facts, RunVerdicts, Suspect, gather, render, write
 from whence.audit.report.charts import ticks
 from whence.audit.report.judged import found, write_page
 from whence.audit.trace import Row
@@ -20,7 +20,7 @@ from whence.errors import TraceError
 from whence.lab.sim.scenario import load
 
 
-def page(rows: list[Row], verdict: Verdicts | None = None) -> Facts:
+def page(rows: list[Row], verdict: RunVerdicts | None = None) -> Facts:
     return gather(rows, verdict or found(rows), title="t", about="a")
 
 
@@ -35,8 +35,8 @@ def test_counts_and_the_inversion() -> None:
 
 
 def test_an_incomplete_trace_is_not_called_clean() -> None:
-    assert "Order held: every promise was kept" in render(page(TRIANGLE, Verdicts()))
-    text = render(page(TRIANGLE, Verdicts(doubts=2)))
+    assert "Order held: every promise was kept" in render(page(TRIANGLE, RunVerdicts()))
+    text = render(page(TRIANGLE, RunVerdicts(doubts=2)))
     assert "No violation found; the trace of 2 members is incomplete" in text and "Order held" not in text
 
 
@@ -78,7 +78,9 @@ def test_names_cannot_break_out_of_the_page() -> None:
     evil = "</script><script>alert(1)</script><!--script-->@a#1"
     rows = trace(("a#1", "publish", evil), ("a#1", "deliver", evil))
     text = render(
-        page(rows, Verdicts(violations=1, findings=(Finding(rule="causal", sentence=evil, member="a#1", event=evil),)))
+        page(
+            rows, RunVerdicts(violations=1, findings=(Finding(rule="causal", sentence=evil, member="a#1", event=evil),))
+        )
     )
     assert "<script>alert" not in text
     assert len(re.findall(r"<script", text)) == 2
@@ -86,7 +88,7 @@ def test_names_cannot_break_out_of_the_page() -> None:
 
 def test_the_first_findings_are_seen_the_others_can_be() -> None:
     findings = tuple(Finding(rule="causal", sentence=f"wrong {n}", member="c#1", event="q@a#1") for n in range(12))
-    text = render(page(TRIANGLE, Verdicts(violations=40, findings=findings)))
+    text = render(page(TRIANGLE, RunVerdicts(violations=40, findings=findings)))
     first, rest = text.partition('<section id="findings">')[2].partition("</section>")[0].split("<details>")
     assert first.count("<li>") == 5 and rest.count("<li>") == 7
     assert "<summary>7 more</summary>" in rest and "and 28 that are not listed" in rest

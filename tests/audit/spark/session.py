@@ -22,4 +22,4 @@ def spark() -> Iterator[SparkSession]:
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "testing")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "testing")
     warm()
-    yield session(master="local[2]", memory="2g", queries=False)
+    yield session(master="local[2]", memory="2g")

@@ -111,12 +111,12 @@ def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) ->
 OWN = """
 import json, sys
 from pyspark.sql import SparkSession
-from whence.audit.spark import audit
+from whence.audit import audit
 builder = SparkSession.builder
 spark = builder.remote(sys.argv[1]) if sys.argv[1].startswith("sc://") else builder.master(sys.argv[1])
 spark = spark.config("spark.sql.shuffle.partitions", "4").getOrCreate()
 if sys.argv[1].startswith("sc://"):
-    from whence.audit.spark.session import ship
+    from whence.audit import ship
     ship(spark)
 rows = spark.read.parquet(sys.argv[2])
 counts = []

@@ -7,8 +7,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +19,10 @@ from pyspark.sql import SparkSession
 
 from tests.audit.spark.session import spark  # noqa: F401
 from tests.data import recorded
+from whence.audit import Summary, audit_files
 from whence.audit.judge.clocks import ClockStep, judge
-from whence.audit.spark.foreign import audit_logs, log_files, quarantine, steps, violations
-from whence.audit.spark.tables import manifest, read_table
+from whence.audit.spark.foreign import Expressions
+from whence.audit.spark.tables import manifest
 from whence.audit.trace.shiviz import EXPRESSION, load_log
 from whence.cli import main
 from whence.errors import TraceError, UsageError
@@ -211,7 +215,16 @@ def test_a_host_that_counts_from_nothing_or_from_the_middle() -> None:
 # -- with Spark
 
 
-def test_many_files_each_with_a_fault(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def audit(paths: list[Path], out: Path, parser: str | None = EXPRESSION, delimiter: str | None = None) -> Summary:
+    return audit_files(paths, out, logs=Expressions(parser, delimiter))
+
+
+def table(out: Path, name: str) -> list[dict[str, Any]]:
+    return pa.Table.to_pylist(pq.read_table(out / name))
+
+
+def test_many_files_each_with_a_fault(tmp_path: Path) -> None:
+    """Every rule, in the table, at its file; files do not mix."""
     logs = tmp_path / "logs"
     logs.mkdir()
     wanted = []
@@ -222,43 +235,37 @@ def test_many_files_each_with_a_fault(spark: SparkSession, tmp_path: Path) -> No
         (logs / f"{number:02}.log").write_text(text(log))
         if put_in is not None:
             wanted.append((str(logs / f"{number:02}.log"), *put_in))
-    summary = audit_logs(spark, [logs], EXPRESSION, tmp_path / "out")
+    found = audit([logs], tmp_path / "out")
     assert len(wanted) > 30
-    found = read_table(spark, tmp_path / "out", "violations").collect()
-    assert sorted((row.run, row.rule, row.event) for row in found) == sorted(wanted)
-    assert summary.violations == Counter(rule for _, rule, _ in wanted)
-    assert (summary.files, summary.runs, summary.quarantined) == (40, 40, 0) and not summary.clean
-    assert read_table(spark, tmp_path / "out", "events").count() == summary.events
+    wrong = table(tmp_path / "out", "violations")
+    assert sorted((row["run"], row["rule"], row["event"]) for row in wrong) == sorted(wanted)
+    assert found.violations == Counter(rule for _, rule, _ in wanted)
+    assert (found.runs, found.quarantined) == (40, 0) and not found.clean
+    assert len(table(tmp_path / "out", "events")) == found.rows
     assert [entry["file"] for entry in manifest(tmp_path / "out")["inputs"]] == [str(p) for p in sorted(logs.iterdir())]
-    assert audit_logs(spark, [logs], EXPRESSION, tmp_path / "out") == summary  # again: the same
+    assert audit([logs], tmp_path / "out") == found  # again: the same
 
 
-def test_executions_in_one_file_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_executions_in_one_file_do_not_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (execution(random.Random(seed)) for seed in (1, 2))
-    second.append(second[-1])
-    (tmp_path / "two.log").write_text(
-        f"{EXPRESSION}\n=== (?<trace>.*) ===\n=== one ===\n{text(first)}=== two ===\n{text(second)}"
-    )
-    found = violations(steps(log_files(spark, [tmp_path / "two.log"]))).collect()
-    assert [(row.run, row.rule) for row in found] == [(f"{tmp_path / 'two.log'}#two", "duplicate")]
-
-
-def test_executions_in_one_file_by_the_command(
-    spark: SparkSession,  # noqa: F811
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    first, second = (text(execution(random.Random(seed))) for seed in (1, 2))
-    (tmp_path / "two.log").write_text(f"=== one ===\n{first}=== two ===\n{second}")
-    (tmp_path / "own.log").write_text(f"{EXPRESSION}\n\n=== one ===\n{first}=== two ===\n{second}")
+    both = f"=== one ===\n{text(first)}=== two ===\n{text(second)}"
+    (tmp_path / "two.log").write_text(both)
+    (tmp_path / "own.log").write_text(f"{EXPRESSION}\n\n{both}")
     delimiter = "=== (?<trace>.*) ==="
     for log, more in (("two.log", ["--parser", EXPRESSION]), ("own.log", [])):
         command = ["audit", str(tmp_path / log), "--format", "shiviz", *more, "--delimiter", delimiter, "--json"]
-        assert main([*command, "--out", str(tmp_path / "out")]) == 0
+        assert main([*command, "--engine", "local", "--out", str(tmp_path / "out")]) == 0
         said = json.loads(capsys.readouterr().out)
         assert said["runs"] == 2 and said["quarantined"] == 0
-    runs = {row.run.rpartition("#")[2] for row in read_table(spark, tmp_path / "out", "events").collect()}
-    assert runs == {"one", "two"}
+    assert {row["run"].rpartition("#")[2] for row in table(tmp_path / "out", "events")} == {"one", "two"}
+    second.append(second[-1])
+    (tmp_path / "dup.log").write_text(
+        f"{EXPRESSION}\n{delimiter}\n=== one ===\n{text(first)}=== two ===\n{text(second)}"
+    )
+    audit([tmp_path / "dup.log"], tmp_path / "dup", None)
+    assert [(row["run"], row["rule"]) for row in table(tmp_path / "dup", "violations")] == [
+        (f"{tmp_path / 'dup.log'}#two", "duplicate")
+    ]
 
 
 def test_a_delimiter_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,17 +277,17 @@ def test_a_delimiter_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "cannot use the delimiter expression '('" in capsys.readouterr().err
 
 
-def test_what_is_no_record_is_kept_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_no_record_is_kept_with_its_reason(tmp_path: Path) -> None:
     good = text(execution(random.Random(3)))
     (tmp_path / "good.log").write_text(good)
     (tmp_path / "mixed.log").write_text(f'starting up\n{good}a {{"b": 1}}\nno own entry\nb {{"b": oops}}\nno clock\n')
     (tmp_path / "empty.log").write_text("")
     (tmp_path / "bytes.log").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "other.log").write_text("nothing of the kind\n")
-    summary = audit_logs(spark, [tmp_path], EXPRESSION, tmp_path / "_out")
+    found = audit([tmp_path], tmp_path / "_out")
     lines = good.count("\n")
-    table = read_table(spark, tmp_path / "_out", "quarantine").collect()
-    rows = sorted((Path(row.file).name, row.position, row.reason, row.raw) for row in table)
+    bad = table(tmp_path / "_out", "quarantine")
+    rows = sorted((Path(row["file"]).name, row["position"], row["reason"], row["raw"]) for row in bad)
     assert [(name, position) for name, position, _, _ in rows] == [
         ("bytes.log", -1),
         ("empty.log", -1),
@@ -292,21 +299,21 @@ def test_what_is_no_record_is_kept_with_its_reason(spark: SparkSession, tmp_path
     assert "not UTF-8" in rows[0][2] and "empty" in rows[1][2] and rows[2][3] == "starting up"
     assert "no entry for its own host 'a'" in rows[3][2] and rows[3][3] == 'a {"b": 1}'
     assert "not a JSON object" in rows[4][2] and "finds no record" in rows[5][2]
-    assert summary.quarantined == 6 and summary.files == 5 and summary.runs == 2
+    assert found.quarantined == 6 and found.runs == 2
 
 
-def test_bad_input_has_a_name(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_bad_input_has_a_name(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     with pytest.raises(TraceError, match="no log here"):
-        audit_logs(spark, [tmp_path / "in"], EXPRESSION, tmp_path / "out")
+        audit([tmp_path / "in"], tmp_path / "out")
     with pytest.raises(TraceError, match="no such file"):
-        audit_logs(spark, [tmp_path / "gone"], EXPRESSION, tmp_path / "out")
+        audit([tmp_path / "gone"], tmp_path / "out")
     (tmp_path / "in" / "a.log").write_text("x")
     with pytest.raises(UsageError, match="lacks the named groups: clock, event"):
-        audit_logs(spark, [tmp_path / "in"], r"(?<host>\w+)", tmp_path / "out")
+        audit([tmp_path / "in"], tmp_path / "out", r"(?<host>\w+)")
+    with pytest.raises(TraceError, match="line 1 is no parser expression"):
+        audit([tmp_path / "in"], tmp_path / "out", None)
     assert not (tmp_path / "out").exists()
-    nothing = audit_logs(spark, [tmp_path / "in"], None, tmp_path / "out")  # no expression: not even in the file
-    assert (nothing.events, nothing.quarantined, nothing.clean) == (0, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -324,12 +331,12 @@ def test_logs_that_others_recorded(name: str, expression: str, wanted: list[tupl
     assert found_in([(record.host, record.clock) for record in load_log(path, expression).records]) == wanted
 
 
-def test_a_recorded_log_through_spark(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_a_recorded_log_by_the_driver(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     logs = recorded("shiviz")
-    files = log_files(spark, [logs / "reliable-broadcast.log", logs / "simple-reliable-broadcast.log"])
-    assert steps(files, AKKA).count() == 116 + 39
-    assert violations(steps(files, AKKA)).count() == 0
-    (notice,) = quarantine(files, AKKA).collect()  # the runtime's own notice, without a clock
-    assert notice.position == 8 and "dead letters" in notice.raw
-    chord = audit_logs(spark, [logs / "chord.log"], EXPRESSION, tmp_path / "out")
-    assert chord.violations == {"backwards": 2} and chord.members == 8 and chord.events == 1235
+    both = [logs / "reliable-broadcast.log", logs / "simple-reliable-broadcast.log"]
+    found = audit(both, tmp_path / "here", AKKA)
+    assert (found.rows, found.clean) == (116 + 39, True)
+    (notice,) = table(tmp_path / "here", "quarantine")  # the runtime's own notice, without a clock
+    assert notice["position"] == 8 and "dead letters" in notice["raw"]
+    chord = audit_files([logs / "chord.log"], tmp_path / "out", spark=spark, logs=Expressions(EXPRESSION))
+    assert chord.violations == {"backwards": 2} and chord.members == 8 and chord.rows == 1235

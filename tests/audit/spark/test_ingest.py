@@ -11,17 +11,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
-from tests.audit.spark.session import spark  # noqa: F401
+from whence.audit import audit_files
 from whence.audit.spark import ingest, tables
-from whence.audit.spark.job import audit_files
 from whence.audit.spark.place import found as files_at
 from whence.audit.trace import Row, open_trace, read
 from whence.audit.trace.schema import COLUMNS, TRACE_VERSION
 from whence.errors import TraceError
 
 NAMES = [column.name for column in COLUMNS]
+AT_ONCE = ingest._at_once
 IDS = [f"0:1.0.1:{k + 1}@a#1" for k in range(20)]
 
 
@@ -85,8 +84,8 @@ def test_lines_that_are_no_rows(tmp_path: Path) -> None:
     wrong = {
         "Object missing": json.dumps({k: v for k, v in one.items() if k != "lseq"}),
         "Expected `int`": json.dumps({**one, "lseq": "3"}),
-        "version 0 does not exist": json.dumps({**one, "version": 0}),
-        "below 0": json.dumps({**one, "lseq": -1}),
+        "version is 0, below 1": json.dumps({**one, "version": 0}),
+        "lseq is -1, below 0": json.dumps({**one, "lseq": -1}),
         "out of range": json.dumps({**one, "ticket": 2**40}),
         "malformed": "{x}",
         "truncated": good[4][:30].decode(),
@@ -200,10 +199,7 @@ def test_which_files(tmp_path: Path) -> None:
     assert ingest.find([tmp_path]) == files_at(file)
 
 
-# -- with Spark
-
-
-def test_the_same_rows_from_many_files(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_the_same_rows_from_many_files(tmp_path: Path) -> None:
     """Late and out of order, doubled, contradicting, in two formats: each step once, the rest is in the quarantine."""
     rows = steps()
     mixed = rows[:]
@@ -214,72 +210,12 @@ def test_the_same_rows_from_many_files(spark: SparkSession, tmp_path: Path) -> N
     save(tmp_path / "in" / "c.jsonl", [msgspec.structs.replace(other, event=IDS[0])])
     with (tmp_path / "in" / "c.jsonl").open("a") as file:
         file.write("no row\n")
-    raw = ingest.raw(spark, [tmp_path / "in"])
-    events = [row.asDict() for row in ingest.events(raw).collect()]
-    assert tables.require(ingest.events(raw), "events").columns == tables.arrow_schema("events").names
-    key = [(row.member, row.lseq) for row in rows if row is not other]
-    assert sorted((row["member"], row["lseq"]) for row in events) == sorted(key)
-    quarantine = [row.asDict() for row in tables.require(ingest.quarantine(raw), "quarantine").collect()]
-    assert (
-        sorted(row["reason"] for row in quarantine if row["raw"] != "no row")
-        == ["step 20 of q#1 is told of in 2 different ways"] * 2
-    )
-    assert {Path(row["file"]).name: row["position"] for row in quarantine if row["raw"] == "no row"} == {"c.jsonl": 2}
-    for design in ("runs", "shuffle"):
-        found = audit_files(spark, [tmp_path / "in"], tmp_path / design, design=design, complete=True)
-        assert (found.rows, found.repeated, found.quarantined, found.missing) == (73, 10, 3, 0)
-        assert found.verdicts["in order"] == 39 and found.violations == {"agreement": 1}
-        said = tables.read_table(spark, tmp_path / design, "quarantine").collect()
-        assert sorted(
-            row.position for row in said if "different ways" in row.reason and row.file.endswith("c.jsonl")
-        ) == [1]
-        assert len(said) == 3
-
-
-def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    for run in ("r", "s"):
-        save(tmp_path / f"{run}.parquet", steps(run))
-    (tmp_path / "bad.parquet").write_bytes(b"")
-    contents = []
-    for fresh in (False, True, False):
-        audit_files(spark, [tmp_path], tmp_path / "out", fresh=fresh)
-        contents.append(
-            {t: pq.read_table(tmp_path / "out" / t).to_pylist() for t in ("verdicts", "members", "quarantine")}
-        )
-        known = tables.manifest(tmp_path / "out")
-        assert {t: entry["rows"] for t, entry in known["tables"].items()} == {
-            "verdicts": 80,
-            "violations": 0,
-            "members": 4,
-            "doubts": 0,
-            "rates": 0,
-            "quarantine": 1,
-            "in_order": 0,
-            "shiviz": 0,
-            "tasks": 1,
-        }
-        assert [Path(str(entry["file"])).name for entry in known["inputs"]] == ["bad.parquet", "r.parquet", "s.parquet"]
-    assert contents[0] == contents[1] == contents[2]
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "_whence.json",
-        "doubts",
-        "in_order",
-        "members",
-        "quarantine",
-        "rates",
-        "shiviz",
-        "tasks",
-        "verdicts",
-        "violations",
-    ]
-    assert tables.read_table(spark, tmp_path / "out", "violations").count() == 0
-
-
-def test_nothing_but_bad_files(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    found = audit_files(spark, [tmp_path], tmp_path / "out")
-    assert (found.rows, found.quarantined, found.clean) == (0, 1, True)
-    assert tables.read_table(spark, tmp_path / "out", "verdicts").count() == 0
+    found = audit_files([tmp_path / "in"], tmp_path / "out", complete=True)
+    assert (found.rows, found.repeated, found.quarantined, found.missing) == (73, 10, 3, 0)
+    assert found.verdicts["in order"] == 39 and found.violations == {"agreement": 1}
+    said = pa.Table.to_pylist(pq.read_table(tmp_path / "out" / "quarantine"))
+    told = {(Path(row["file"]).name, row["position"], "different ways" in row["reason"]) for row in said}
+    assert len(said) == 3 and {("c.jsonl", 1, True), ("c.jsonl", 2, False)} < told
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
@@ -293,3 +229,90 @@ def test_a_row_with_an_unknown_order_is_refused(tmp_path: Path, name: str) -> No
     assert [str(member) for member in table["member"].to_pylist()] == ["causal#1", "unordered#1"]
     (refused,) = bad
     assert refused.reason.startswith("unknown order 'casual' (known: ")
+
+
+# -- JSON lines: a block at once takes a part of what the decoder of single lines takes, and gives the same rows
+
+ROWS = [
+    Row("r", "c", "a#1", 0, 0, "join", reason="genesis", order="causal"),
+    Row("r", "c", "a#1", 1, 10, "publish", event="0:1.0.1:1@a#1", origin="a#1", ticket=0, clock="1 -", bytes=64),
+    Row("r", "c", "b#1", 0, -5, "receive", event="0:1.0.1:1@a#1", origin="a#1", age=3, control=9, held=1, peer="a#1"),
+    Row("rün", "c", "b#1", 1, 2**60, "deliver", event="0:1.0.1:1@a#1", origin="ä#1"),
+    Row("r", "", "", 123456789012345678, 7, "snapshot", token="t 1"),
+]  # fmt: skip
+GOOD = [msgspec.json.encode(row) for row in ROWS]
+ODD = [
+    b"", b" ", b"{}", b"[]", b"null", b'{"run":', b'{"run":"r"', b'{"run":"r"}', GOOD[0] + b" ", b" " + GOOD[0],
+    GOOD[0] + GOOD[1], GOOD[0][:-1], GOOD[0] + b"}", GOOD[1].replace(b'"ticket":0', b'"ticket":00'),
+    GOOD[1].replace(b'"ticket":0', b'"ticket":0.0'), GOOD[1].replace(b'"ticket":0', b'"ticket":1e3'),
+    GOOD[1].replace(b'"ticket":0', b'"ticket":null'), GOOD[1].replace(b'"ticket":0', b'"ticket":"0"'),
+    GOOD[1].replace(b'"ticket":0', b'"ticket":-'), GOOD[1].replace(b'"ticket":0', b'"ticket":-0'),
+    GOOD[1].replace(b'"ticket":0', b'"ticket":4294967296'), GOOD[1].replace(b'"lseq":1', b'"lseq":-1'),
+    *(GOOD[1].replace(b":10,", b":%d," % n) for n in (2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64 - 1, 2**64 + 1)),
+    GOOD[1].replace(b'"lseq":1', b'"lseq":99999999999999999999'), GOOD[0].replace(b"causal", b"best"),
+    GOOD[0].replace(b'"run":"r"', b'"run":"\\u0041"'), GOOD[0].replace(b'"run":"r"', b'"run":"a\\"b"'),
+    GOOD[0].replace(b'"run":"r"', b'"run":"\x01"'), GOOD[0].replace(b'"run":"r"', b'"run":"\xff"'),
+    GOOD[0].replace(b'"run":"r"', b'"run":"r","run":"s"'), GOOD[0].replace(b'"run":"r"', b'"new":[{}],"run":"r"'),
+    GOOD[0].replace(b'"version":2', b'"version":0'), GOOD[0].replace(b',"version":2', b""),
+    b'{"version":2,' + GOOD[0][1:].replace(b',"version":2', b""), GOOD[0].replace(b'"r"', b'"%0*d"' % (1 << 20, 1)),
+]  # fmt: skip
+
+
+def both(tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[Any]]]:
+    """What the two ways make of a file: rows, and what is no row."""
+    file = tmp_path / "t.jsonl"
+    file.write_bytes(text)
+    piece = ingest.Piece(str(file), False, (), 0, len(text), 1, None)
+    found = []
+    for at_once in (lambda *_: None, AT_ONCE):
+        monkeypatch.setattr(ingest, "_at_once", at_once)
+        table, bad = ingest.read_piece(piece, NAMES)
+        found.append((table.to_pylist(), bad))
+    return found
+
+
+def test_plain_lines_are_read_at_once() -> None:
+    block = b"\n".join([*GOOD, b'{"new":[{}],' + GOOD[0][1:]])
+    rows = AT_ONCE(block, len(GOOD) + 1, 7, NAMES)
+    assert rows is not None and rows["position"].to_pylist() == list(range(8, 9 + len(GOOD)))
+
+
+def test_odd_lines_are_left_to_the_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for odd in ODD:
+        for text in (odd, odd + b"\n", b"\n".join([GOOD[0], odd, GOOD[1], odd]), b"\n".join([odd, odd, *GOOD]) + b"\n"):
+            slow, fast = both(tmp_path, text, monkeypatch)
+            assert fast == slow, text[:200]
+
+
+@pytest.mark.parametrize("block", [64, 300, 1 << 24])
+def test_cut_and_damaged_files_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(ingest, "BLOCK_BYTES", block)
+    rng = random.Random(block)
+    alphabet = b'{}[]",:\\\n -0123456789abruneflsvx\x00\xff\xc3'
+    for _ in range(400):
+        text = bytearray(b"\n".join(rng.choices(GOOD, k=rng.randint(1, 5))) + b"\n")
+        for _ in range(rng.randint(0, 3)):
+            at = rng.randrange(len(text))
+            match rng.randrange(3):
+                case 0:
+                    text[at] = rng.choice(alphabet)
+                case 1:
+                    text.insert(at, rng.choice(alphabet))
+                case _:
+                    del text[at : at + rng.randint(1, 30)]
+        slow, fast = both(tmp_path, bytes(text[: rng.randint(1, len(text))]), monkeypatch)
+        assert fast == slow, bytes(text)
+
+
+def test_a_line_belongs_to_the_piece_it_begins_in(tmp_path: Path) -> None:
+    text = b"\n".join([*GOOD, b"half a li", GOOD[0]]) + b"\n"
+    (tmp_path / "t.jsonl").write_bytes(text)
+    whole = ingest.read_piece(ingest.Piece(str(tmp_path / "t.jsonl"), False, (), 0, len(text), 1, None), NAMES)
+    for cut in range(1, len(text)):
+        parts = [
+            ingest.read_piece(ingest.Piece(str(tmp_path / "t.jsonl"), False, (), a, b, 1, None), NAMES)
+            for a, b in ((0, cut), (cut, len(text)))
+        ]
+        rows = [row for table, _ in parts for row in table.drop_columns(["position"]).to_pylist()]
+        assert rows == whole[0].drop_columns(["position"]).to_pylist()
+        assert [bad for _, some in parts for bad in some] == whole[1]

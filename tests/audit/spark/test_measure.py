@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.audit.spark.session import spark
 from tests.long import few
-from whence.audit.spark import audit, ingest
-from whence.audit.spark.job import audit_files
+from whence.audit import audit, audit_files
+from whence.audit.spark import ingest, sources
 from whence.audit.spark.measure import metrics
 from whence.audit.spark.tables import read_table, require, spark_schema
 from whence.audit.trace import Row, open_trace
@@ -278,15 +278,12 @@ def test_losses_restarts_windows(spark: SparkSession) -> None:
 
 
 def test_the_table_of_an_audit(spark: SparkSession, tmp_path: Path) -> None:
-    """`audit_files(metrics=True)` writes what the functions give, and leaves the session's settings as they were."""
+    """`audit_files(..., metrics=True)` writes what the functions give."""
     with open_trace(tmp_path / "trace" / "rows.jsonl") as trace:
         trace.append_many(awkward())
-    names = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage")
-    before = [spark.conf.get(name) for name in names]
-    audit_files(spark, [tmp_path / "trace"], tmp_path / "out", metrics=True)
-    assert [spark.conf.get(name) for name in names] == before
+    audit_files([tmp_path / "trace"], tmp_path / "out", metrics=True, spark=spark)
     written = {tuple(row) for row in read_table(spark, tmp_path / "out", "metrics").collect()}
-    events = ingest.events(ingest.raw(spark, [tmp_path / "trace"]))
+    events = ingest.events(sources.read(spark, [str(tmp_path / "trace")]))
     assert written == {tuple(row) for row in metrics(events, audit(events).verdicts).collect()}
     assert ("r", "c", "b#1", None, "buffer_fill_max", 2.0) in written
 

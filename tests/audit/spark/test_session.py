@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.audit.spark.session import spark  # noqa: F401
-from whence.audit.spark import archive, tables
 from whence.audit.spark import session as sessions
+from whence.audit.spark import tables
 from whence.errors import TraceError, UsageError
 
 
@@ -93,14 +93,6 @@ def test_the_package_is_packed_whole() -> None:
     assert all(name.endswith((".nbi", ".nbc")) for name in names if "__pycache__" in name)
 
 
-def test_what_numba_keeps_is_shipped_while_its_function_is_there(tmp_path: Path) -> None:
-    (tmp_path / "room.py").write_text("import numba\n\n@numba.njit(cache=True)\ndef f(): ...\n")
-    kept = {"room.f-3.py311.nbi", "room.f-3.py311.1.nbc", "room.C.f-3.py311.2.nbc"}
-    not_kept = {"room.f-4.py311.nbi", "room.f-9.py311.nbi", "gone.f-3.py311.nbi", "room.cpython-311.pyc", "x.nbi"}
-    found = {name for name in kept | not_kept if sessions._machine_code(tmp_path / "__pycache__" / name)}
-    assert found == kept
-
-
 # -- tables
 
 
@@ -120,21 +112,16 @@ def test_schemas_are_the_same_for_spark_and_arrow(spark: SparkSession) -> None: 
 
 
 def test_only_what_is_finished_is_read(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    rows = spark.createDataFrame([("f", 1, "why", None)], tables.spark_schema("quarantine"))
+    rows = pa.Table.from_pylist([{"file": "f", "position": 1, "reason": "why"}], tables.arrow_schema("quarantine"))
     with pytest.raises(TraceError, match="no finished table"):
         tables.read_table(spark, tmp_path, "quarantine")
-    with pytest.raises(RuntimeError), tables.staging(tmp_path) as stage:
-        rows.write.parquet(f"{stage}/quarantine")
-        raise RuntimeError("killed")
-    assert not list(tmp_path.iterdir())
-    left = tmp_path / ".staging-999999999-dead"  # of a process that is no more
-    left.mkdir()
     for _ in range(2):  # again, and the same
-        with tables.staging(tmp_path) as stage:
-            rows.write.parquet(f"{stage}/quarantine")
-            tables.publish(stage, tmp_path, {"quarantine": 1}, {"inputs": []})
-        assert tables.read_table(spark, tmp_path, "quarantine").collect() == rows.collect()
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["_whence.json", "quarantine"]
+        with tables.Parts(str(tmp_path), "task") as parts:
+            parts.write("quarantine", rows)
+        tables.publish(tmp_path, {**parts.written, "doubts": {}}, {"inputs": []})
+        assert [row.reason for row in tables.read_table(spark, tmp_path, "quarantine").collect()] == ["why"]
+        assert tables.read_table(spark, tmp_path, "doubts").count() == 0
+        assert len(list((tmp_path / "quarantine").iterdir())) == len(list((tmp_path / "doubts").iterdir())) == 1
     (tmp_path / "verdicts").mkdir()  # a directory of that name is no table
     with pytest.raises(TraceError, match="no finished table 'verdicts'"):
         tables.read_table(spark, tmp_path, "verdicts")
@@ -142,39 +129,7 @@ def test_only_what_is_finished_is_read(spark: SparkSession, tmp_path: Path) -> N
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TraceError, match="cannot write"), tables.staging(tmp_path / "file"):
+    with pytest.raises(TraceError, match="cannot write"), tables.alone(tmp_path / "file"):
         pass
-    with pytest.raises(TraceError, match="No space left"), tables.staging(tmp_path):
+    with pytest.raises(TraceError, match="No space left"), tables.alone(tmp_path):
         raise RuntimeError("Job aborted: OSError: [Errno 28] No space left on device")
-
-
-def test_an_archive_of_classes_is_made_once_and_then_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until its header is there, it is not taken for one; others are kept, but not for ever."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (made, _) = archive.options("java 17", "spark 4")
-    assert made.startswith("-XX:ArchiveClassesAtExit=")
-    file = Path(made.partition("=")[2])
-    assert file.parent == tmp_path / "whence"
-    file.write_bytes(bytes(64))
-    assert archive.options("java 17", "spark 4")[0] == made
-    file.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(60))
-    assert archive.options("java 17", "spark 4")[:2] == [f"-XX:SharedArchiveFile={file}", "-Xshare:auto"]
-    for number in range(2 * archive.KEPT):
-        other = Path(archive.options("java 21", str(number))[0].partition("=")[2])
-        assert other != file
-        other.write_bytes(b"\xa8\xba\x0b\xf0")
-    assert len(list(file.parent.iterdir())) == archive.KEPT
-
-
-@pytest.mark.parametrize("name", ["a file", "a file/below"])
-def test_where_there_is_no_place_for_an_archive_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    (tmp_path / "a file").write_text("")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-    with caplog.at_level("INFO", "whence.audit.spark.archive"):
-        assert archive.options("java 17") == []
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        assert archive.options("java 17") == []
-    assert len(caplog.records) == 2 and "takes longer to start" in caplog.text

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from tests.audit.spark import traces as spark_traces
 from tests.audit.spark.session import spark  # noqa: F401
+from whence.audit import audit_files
 from whence.audit.spark import place, tables
 from whence.audit.spark.ingest import find, plan
-from whence.audit.spark.job import audit_files
 from whence.cli import main
 from whence.errors import TraceError, UsageError
 
@@ -92,7 +92,7 @@ def test_the_command_in_a_store(
         for where in ("s3://bucket/in", "s3a://bucket/in/run=*/*.parquet")
     ]
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    audit_files(spark, [tmp_path / "in"], tmp_path / "out")
+    audit_files([tmp_path / "in"], tmp_path / "out", spark=spark)
     assert told == [1, 1] and said[0]["rows"] == said[1]["rows"] == sum(table.num_rows for table in made)
     for name in ("verdicts", "violations", "members", "doubts"):
         files = tables.table_files(out, name)

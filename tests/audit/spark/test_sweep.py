@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -31,7 +30,7 @@ from whence.audit.spark.sweep import (
     run_points,
 )
 from whence.audit.spark.sweep import sweep as run_sweep
-from whence.audit.spark.tables import manifest
+from whence.audit.spark.tables import alone
 from whence.cli import main
 from whence.errors import ConfigError, TraceError, UsageError
 from whence.lab.sim.scenario import load
@@ -158,7 +157,7 @@ def test_a_failing_point_is_a_row_and_is_tried_again(spark: SparkSession, runner
     assert [row.error for row in rows] == [None] * 4 + ["ValueError: no 2 here"] * 2 + [None] * 4
     assert all(row.drawn == row.seed % 1000 for row in rows if not row.error)
     assert seen[0] == (0, 0, 10) and seen[-1] == (10, 2, 10) and seen == sorted(seen)
-    assert manifest(tmp_path / "out")["tables"]["results"]["rows"] == 10
+    assert pq.read_table(tmp_path / "out" / "results").num_rows == 10
     again = run_sweep(spark, grid, tmp_path / "out")
     assert sorted(again.drop("seconds").collect()) == sorted(table.drop("seconds").collect())
     assert sorted(Counter(log.read_text().split()).values()) == [1] * 8 + [2] * 2  # only the failed ones, once more
@@ -200,7 +199,7 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
             process.wait()
         assert process.returncode == code_wanted, said.decode()
         assert before < len(finished(out)) < 18
-        assert not manifest(out).get("tables")  # nothing that looks like a finished table
+        assert not (out / "results").exists()  # nothing that looks like a finished table
         before = len(finished(out))
     files = {file: file.stat().st_mtime_ns for file in (out / "points").glob("*/*.parquet")}
     with pytest.raises(UsageError, match="have not been run"):
@@ -216,10 +215,8 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
 def test_one_sweep_at_a_time_and_damage_is_named(spark: SparkSession, runners: str, tmp_path: Path) -> None:  # noqa: F811
     grid = Grid("g", f"{runners}:square", 1, {}, {"x": [1]})
     run_sweep(spark, grid, tmp_path)
-    with (tmp_path / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(UsageError, match="another sweep"):
-            run_sweep(spark, grid, tmp_path)
+    with alone(tmp_path), pytest.raises(UsageError, match="another process is writing here"):
+        run_sweep(spark, grid, tmp_path)
     [file] = (tmp_path / "points").glob("*/part-*.parquet")
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(TraceError, match=r"0000000/part-.*: damaged.*delete it"):

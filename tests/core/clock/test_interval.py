@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whence.core.clock.interval as itc
-from whence.core.clock.interval import SEED, Event, Id, Stamp, decode, encode, event, fork, join, leq, peek
+from whence.core.clock.interval import SEED, Event, Id, TreeStamp, decode, encode, event, fork, join, leq, peek
 from whence.errors import BadMessage, UsageError
 
 
@@ -36,7 +36,7 @@ def whole(i: Id) -> float:
     return float(i) if isinstance(i, int) else (whole(i[0]) + whole(i[1])) / 2
 
 
-History = list[tuple[Stamp, frozenset[int]]]
+History = list[tuple[TreeStamp, frozenset[int]]]
 
 
 def history(steps: list[tuple[int, int, int]], merge_events: bool = True) -> History:
@@ -95,20 +95,20 @@ def test_a_dropped_merge_is_seen() -> None:
 def test_a_run_by_hand() -> None:
     """Seed, forks, events, joins: a run such as the article draws, computed by hand from its rules."""
     a, b = fork(SEED)
-    assert (a, b) == (Stamp((1, 0), 0), Stamp((0, 1), 0))
+    assert (a, b) == (TreeStamp((1, 0), 0), TreeStamp((0, 1), 0))
     a, b = event(a), event(event(b))
-    assert (a, b) == (Stamp((1, 0), (0, 1, 0)), Stamp((0, 1), (0, 0, 2)))
+    assert (a, b) == (TreeStamp((1, 0), (0, 1, 0)), TreeStamp((0, 1), (0, 0, 2)))
     a, c = fork(a)
-    assert (a, c) == (Stamp(((1, 0), 0), (0, 1, 0)), Stamp(((0, 1), 0), (0, 1, 0)))
+    assert (a, c) == (TreeStamp(((1, 0), 0), (0, 1, 0)), TreeStamp(((0, 1), 0), (0, 1, 0)))
     a = event(a)
-    assert a == Stamp(((1, 0), 0), (0, (1, 1, 0), 0))
+    assert a == TreeStamp(((1, 0), 0), (0, (1, 1, 0), 0))
     b = join(c, b)
-    assert b == Stamp(((0, 1), 1), (1, 0, 1))
+    assert b == TreeStamp(((0, 1), 1), (1, 0, 1))
     c, b = fork(b)
-    assert (c, b) == (Stamp(((0, 1), 0), (1, 0, 1)), Stamp((0, 1), (1, 0, 1)))
+    assert (c, b) == (TreeStamp(((0, 1), 0), (1, 0, 1)), TreeStamp((0, 1), (1, 0, 1)))
     a = join(a, c)
-    assert a == Stamp((1, 0), (1, (0, 1, 0), 1))
-    assert event(a) == Stamp((1, 0), 2)
+    assert a == TreeStamp((1, 0), (1, (0, 1, 0), 1))
+    assert event(a) == TreeStamp((1, 0), 2)
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.clock.probabilistic import Keys, Pending, ProbabilisticClock, Stamp, keys_of, rank, unrank
+from whence.core.clock.probabilistic import Keys, Pending, ProbabilisticClock, Stamp, keys_of, unrank
 
 
 class Msg(NamedTuple):
@@ -47,32 +47,24 @@ class Process:
         return self._take(self.queue.receive(message))
 
 
-@pytest.mark.parametrize(("R", "K"), [(R, K) for R in range(1, 9) for K in range(1, R + 1)])
+@pytest.mark.parametrize(("R", "K"), [(R, K) for R in (1, 5, 8) for K in range(1, R + 1)])
 def test_unranking_is_a_bijection_in_lexicographic_order(R: int, K: int) -> None:
     sets = [unrank(i, R, K) for i in range(comb(R, K))]
     assert sets == list(combinations(range(R), K))
-    assert [rank(keys, R) for keys in sets] == list(range(len(sets)))
 
 
 @given(st.integers(1, 400), st.data())
-def test_rank_undoes_unrank_for_any_size(R: int, data: st.DataObject) -> None:
+def test_unranked_keys_are_a_set_for_any_size(R: int, data: st.DataObject) -> None:
     K = data.draw(st.integers(1, min(R, 40)))
     set_id = data.draw(st.integers(0, comb(R, K) - 1))
     keys = unrank(set_id, R, K)
     assert len(keys) == K and list(keys) == sorted(set(keys)) and keys[0] >= 0 and keys[-1] < R
-    assert rank(keys, R) == set_id
 
 
 @pytest.mark.parametrize("bad", [(-1, 4, 2), (6, 4, 2), (0, 4, 0), (0, 4, 5), (0, 0, 0)])
 def test_unrank_refuses_what_is_no_set(bad: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError):
         unrank(*bad)
-
-
-@pytest.mark.parametrize("bad", [(), (1, 1), (2, 1), (-1, 2), (0, 4)])
-def test_rank_refuses_what_is_no_set(bad: Keys) -> None:
-    with pytest.raises(ValueError):
-        rank(bad, 4)
 
 
 def test_drawn_keys_are_uniform_over_the_sets() -> None:

@@ -403,7 +403,7 @@ def random_run(data: st.DataObject, net: FreeNet, steps: int, moves: int) -> Non
         net[to].receive(frame)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data())
 def test_with_an_entry_each_nothing_is_ever_inverted_whatever_moves(data: st.DataObject) -> None:
     net = FreeNet(data.draw(st.integers(3, 5)))
@@ -414,7 +414,7 @@ def test_with_an_entry_each_nothing_is_ever_inverted_whatever_moves(data: st.Dat
         assert sorted(member.log) == sorted(net.past) and not any(member.alerts.values())
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data())
 def test_small_clocks_deliver_all_and_no_error_goes_without_an_alert(data: st.DataObject) -> None:
     R = data.draw(st.integers(1, 5))

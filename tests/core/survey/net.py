@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from whence.core.clock.interval import Stamp as Itc
+from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import Id, Mechanism, Message, Process
 from whence.core.order.survey.first import FirstGeneration
 from whence.core.order.survey.timed import DeltaCausal, Physical

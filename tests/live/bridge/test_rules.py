@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from whence.core.clock import EventId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 from whence.live.bridge.envelope import MARK, Crossed, FromClient, Probe, Reader, Said, everywhere, local, unwrap, wrap
-from whence.live.bridge.gateway import MAX_TENURES, Forward, Gateway, Passed
+from whence.live.bridge.gateway import MAX_TENURES, Forward, Gateway
+from whence.live.bridge.merge import Crossing
 
 Log = list[tuple[EventId, bytes]]
 
@@ -138,7 +139,7 @@ def test_what_was_brought_over_is_told_with_both_names() -> None:
     [forward] = g.read("A", here, everywhere(b"hello"))
     assert isinstance(forward, Forward) and forward.to == "B" and forward.source == str(here)
     there = EventId(5, 2, 1, "me#B")
-    assert g.read("B", there, forward.payload) == [Passed("A", str(here), "B", str(there))]
+    assert g.read("B", there, forward.payload) == [Crossing("A", str(here), "B", str(there))]
     assert g.learned and g.read("A", here, everywhere(b"hello")) == [] and g.stats["A"].again == 1
 
 

@@ -1,4 +1,4 @@
-"""The run id of a live cluster: one for all its members, another for each founding (`live/net/run.py`)."""
+"""The run id of a live cluster: one for all its members, another for each founding (`live/net/hello.py`)."""
 
 from __future__ import annotations
 

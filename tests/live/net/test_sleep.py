@@ -9,14 +9,14 @@ import pytest
 
 import whence
 from tests.live.net.live import fast, run, until
-from whence.live.net.host import lease_ns
+from whence.live.net.host import boot_ns
 from whence.live.net.memory import MemoryNetwork
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock that counts suspension")
 def test_the_clock_of_leases_counts_suspension() -> None:
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    assert before <= lease_ns() <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert before <= boot_ns() <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock that counts suspension")

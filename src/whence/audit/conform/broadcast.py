@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, rows
+from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, event_id, rows
 from whence.errors import HistoryError, TraceError
 
 BROADCASTS: Final = ("broadcast", "add")
@@ -103,7 +103,7 @@ class _History:
         elif value in self._sent:
             self._refuse(line, f"{value!r} is broadcast a second time: reads cannot tell which one they have")
         else:
-            event = f"{value}@p{process}#1"
+            event = event_id(str(value), f"p{process}")
             self._sent[value] = (len(self._sent), event)
             self._step(process, "publish", event, op, line)
 

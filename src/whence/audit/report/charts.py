@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from whence.audit.report.facts import Load, Mark, Ownership, Window
+from whence.audit.report.facts import Incident, Load, Ownership, Window
 
 W, LEFT, RIGHT, TOP, BOTTOM = 460, 50, 14, 12, 30
 """Narrow enough that text stays readable on a phone."""
@@ -67,9 +67,9 @@ def _seconds_axis(seconds: float, height: int, x0: float = LEFT) -> tuple[list[s
     return marks, width / seconds
 
 
-def _marks(marks: list[Mark], scale: float, height: int) -> list[str]:
+def _marks(marks: list[Incident], scale: float, height: int) -> list[str]:
     """A thin line per mark; marks at the same place share one line and its tooltip."""
-    together: dict[tuple[int, bool], list[Mark]] = {}
+    together: dict[tuple[int, bool], list[Incident]] = {}
     for mark in sorted(marks, key=lambda mark: not mark.fault)[:400]:
         together.setdefault((round((LEFT + mark.at_s * scale) / 2), mark.fault), []).append(mark)
     lines = []
@@ -117,7 +117,7 @@ def latency(sorted_ms: list[float]) -> str:
     return _svg(height, f"Latency of {count} deliveries", body)
 
 
-def over_time(windows: list[Window], seconds: float, marks: list[Mark]) -> str:
+def over_time(windows: list[Window], seconds: float, marks: list[Incident]) -> str:
     """Deliveries and publishes per second; below them, dropped and recovered events."""
     if not any(w.published or w.delivered for w in windows):
         return "<p class='none'>Nothing was published, nothing delivered.</p>"
@@ -181,7 +181,7 @@ def evenness(loads: list[Load]) -> str:
     return _svg(height, f"Deliveries of each of {len(loads)} members; mean {mean:.0f}", body)
 
 
-def ring(tenures: list[Ownership], seconds: float, marks: list[Mark]) -> str:
+def ring(tenures: list[Ownership], seconds: float, marks: list[Incident]) -> str:
     """Who held which ticket when: pale while granted, solid while it may publish."""
     tickets = sorted({t.ticket for t in tenures})
     if not tickets:

@@ -18,7 +18,7 @@ MAX_STEPS = 120_000
 """The most steps in the diagram that a browser pans smoothly."""
 
 
-class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+class RunVerdicts(msgspec.Struct, frozen=True, kw_only=True):
     """The judge's verdicts. Counts are of the whole trace, even if the page gets only a part of its rows."""
 
     verdicts: Mapping[str, int] = {}
@@ -71,7 +71,7 @@ class Window(msgspec.Struct):
     recovered: int = 0
 
 
-class Mark(msgspec.Struct):
+class Incident(msgspec.Struct):
     """An incident of a member, marked on the time axis."""
 
     at_s: float
@@ -103,17 +103,17 @@ class Facts(msgspec.Struct, kw_only=True):
     given_up: int
     steps: int
     """Steps that the page was made of."""
-    found: Verdicts
+    found: RunVerdicts
     latency_ms: list[float]
     """Publish to delivery at another member, sorted; a sample if there are many."""
     windows: list[Window]
     loads: list[Load]
     tenures: list[Ownership]
-    marks: list[Mark]
+    marks: list[Incident]
     diagram: Diagram
 
 
-def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, command: str = "") -> Facts:
+def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, command: str = "") -> Facts:
     """Gather the facts about one run of one cluster. Steps are ordered by member and `lseq`; times only place them."""
     steps = list(rows)
     place = {member: n for n, member in enumerate(sorted({row.member for row in steps}, key=_natural))}
@@ -123,7 +123,7 @@ def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, comm
     end = max((row.t_ns for row in steps), default=0)
     seconds = max((end - start) / 1e9, 1e-3)
     kinds = Counter(row.kind for row in steps)
-    published_at = {row.event: row.t_ns for row in steps if row.kind == "publish" and row.event is not None}
+    published = {row.event: row for row in steps if row.kind == "publish" and row.event is not None}
     return Facts(
         title=title,
         about=about,
@@ -140,7 +140,7 @@ def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, comm
         given_up=sum(row.kind == "recover" and (row.reason or "").startswith("give up") for row in steps),
         steps=len(steps),
         found=found,
-        latency_ms=_latencies(steps, published_at),
+        latency_ms=_latencies(steps, published),
         windows=_windows(steps, start, seconds),
         loads=_loads(steps),
         tenures=_tenures(steps, start, end),
@@ -149,10 +149,10 @@ def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, comm
     )
 
 
-def _marks(steps: list[Row], start: int) -> list[Mark]:
+def _marks(steps: list[Row], start: int) -> list[Incident]:
     """Marks from the rows; a killed member leaves no row, so its last step is marked."""
     found = [
-        (row.t_ns, Mark((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff")))
+        (row.t_ns, Incident((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff")))
         for row in steps
         if row.kind in ("fault", "crash", "leave", "cutoff")
         or (row.kind == "join" and row.reason in ("snapshot", "checkpoint"))
@@ -160,7 +160,7 @@ def _marks(steps: list[Row], start: int) -> list[Mark]:
     last = {row.member: row.t_ns for row in steps}
     said = {row.member for row in steps if row.kind in ("leave", "crash")}
     for member in sorted(_ended(steps) - said, key=_natural):
-        found.append((last[member], Mark((last[member] - start) / 1e9, member, "ended without a word", True)))
+        found.append((last[member], Incident((last[member] - start) / 1e9, member, "ended without a word", True)))
     return [mark for _, mark in sorted(found, key=lambda timed: timed[0])]
 
 
@@ -190,11 +190,11 @@ def address(member: str) -> str:
     return member.rpartition("#")[0] or member
 
 
-def _latencies(steps: list[Row], published_at: dict[str, int], most: int = 50_000) -> list[float]:
+def _latencies(steps: list[Row], published: dict[str, Row], most: int = 50_000) -> list[float]:
     found = [
-        (row.t_ns - published_at[row.event]) / 1e6
+        (row.t_ns - published[row.event].t_ns) / 1e6
         for row in steps
-        if row.kind == "deliver" and row.event in published_at and row.member != row.origin
+        if row.kind == "deliver" and row.event in published and row.member != published[row.event].member
     ]
     found.sort()
     return found if len(found) <= most else [found[i * len(found) // most] for i in range(most)]

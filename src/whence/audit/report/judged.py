@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 from whence.audit.judge import Judged, Verdict, judge, rule_broken
-from whence.audit.report import Suspect, Verdicts, gather, write
+from whence.audit.report import RunVerdicts, Suspect, gather, write
 from whence.audit.trace import Row
 
 
-def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: str) -> Verdicts:
+def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: str) -> RunVerdicts:
     """The page of a run, and what was found. Of several clusters it shows the one with most steps, and says so."""
     clusters = Counter(row.cluster for row in rows)
     cluster = clusters.most_common(1)[0][0] if clusters else ""
@@ -22,7 +22,7 @@ def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: 
     return facts.found
 
 
-def found(rows: list[Row]) -> Verdicts:
+def found(rows: list[Row]) -> RunVerdicts:
     """The verdict on one run of one cluster."""
     by_order: dict[str, Counter[str]] = {}
     suspect: dict[tuple[str, int], Suspect] = {}
@@ -34,7 +34,7 @@ def found(rows: list[Row]) -> Verdicts:
             suspect[one.member, one.step] = Suspect(one.verdict.text, wrong)
 
     report = judge(rows, each=each)
-    return Verdicts(
+    return RunVerdicts(
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=sum(report.broken.values()),

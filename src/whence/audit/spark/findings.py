@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 
 from whence.audit.judge.batch import audited as judged_runs
 from whence.audit.judge.batch import tables as results
 from whence.audit.judge.batch.audited import Audited
-from whence.audit.judge.batch.coding import code
+from whence.audit.judge.batch.coding import code, picked
 from whence.audit.judge.batch.compiled import interpreted
+from whence.audit.judge.findings import Doubt
+from whence.audit.judge.promises import NAMES
+from whence.audit.judge.rates import UNDECIDED, Rate
+from whence.audit.report.view import view, worst
 from whence.audit.spark import ingest
-from whence.audit.spark.parts import Group, Parts
-from whence.audit.spark.pictures import draw
-from whence.audit.spark.summary import Summary, conflicts, summed
-from whence.audit.spark.tables import arrow_schema, spark_schema
+from whence.audit.spark.explain import draw
+from whence.audit.spark.ingest import RAW_LIMIT, Bad
+from whence.audit.spark.place import join, make_directory, replace_bytes
+from whence.audit.spark.tables import TASKS, Parts, arrow_schema, spark_schema
 from whence.errors import UsageError
 
 TABLES: Final = ("verdicts", "violations", "members", "rates", "doubts", "quarantine")
@@ -39,6 +46,12 @@ PICTURES: Final = 100
 
 BATCH: Final = 1 << 16
 """Rows that leave a task at a time."""
+
+SHOWN: Final = 5
+"""Violations of a run that are shown, of each rule; all of them are in the table."""
+
+VIEWS: Final = "views"
+"""The directory of the parts of runs that a page can show (`whence.audit.report.view`)."""
 
 _judged = 0
 
@@ -55,6 +68,137 @@ class Terms:
     def __post_init__(self) -> None:
         if self.error_rate is not None and not 0 < self.error_rate <= 1:
             raise UsageError(f"the error rate is {self.error_rate:g}; want more than 0, at most 1")
+
+
+# -- in numbers
+
+
+@dataclass
+class Summary:
+    """An audit in numbers, and in the first sentences of each rule."""
+
+    rows: int = 0
+    runs: int = 0
+    """Runs of clusters."""
+    members: int = 0
+    published: int = 0
+    deliveries: int = 0
+    verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
+    violations: dict[str, int] = field(default_factory=dict)
+    """By rule."""
+    first: dict[str, list[str]] = field(default_factory=dict)
+    """The first of each rule, in words."""
+    repeated: int = 0
+    """Rows that were there before, alike."""
+    missing: int = 0
+    """Steps of members that no row tells of: verdicts there are given in doubt for the member."""
+    circles: int = 0
+    """Members that waited for what waited for them: no execution can have left such a trace."""
+    doubts: int = 0
+    """Deliveries, events and steps that cannot be judged: the traces of some members are not all here."""
+    unjudged: list[str] = field(default_factory=list)
+    """The first of these doubts, in words."""
+    rates: dict[str, int] = field(default_factory=dict)
+    """Error rates of runs, by outcome (`whence.audit.judge.rates`)."""
+    rated: list[str] = field(default_factory=list)
+    """The first of them, in words."""
+    quarantined: int = 0
+    refused: list[str] = field(default_factory=list)
+    """The first rows or files in quarantine, and why."""
+    pictures: int = 0
+    """ShiViz logs of violations."""
+    design: str = ""
+
+    def add(self, other: Summary) -> None:
+        """Another run."""
+        for name, theirs in vars(other).items():
+            mine = getattr(self, name)
+            if isinstance(theirs, int):
+                setattr(self, name, mine + theirs)
+            elif isinstance(theirs, list):
+                setattr(self, name, (mine + theirs)[:SHOWN])
+        for name in ("verdicts", "violations", "rates"):
+            setattr(self, name, _sum(getattr(self, name), getattr(other, name)))
+        for rule, texts in other.first.items():
+            self.first[rule] = (self.first.get(rule, []) + texts)[:SHOWN]
+
+    def doubt(self, table: pa.Table) -> None:
+        """What cannot be judged: the table `doubts`."""
+        self.doubts = sum(map(int, filter(None, table["deliveries"].to_pylist())))
+        first = table.slice(0, SHOWN).to_pylist()
+        self.unjudged = [str(Doubt(row["member"], row["reason"], row["deliveries"])) for row in first]
+
+    def rate(self, found: Iterable[Rate]) -> None:
+        """The error rates of runs."""
+        rates = list(found)
+        self.rates = dict(Counter(rate.outcome for rate in rates))
+        self.rated = [str(rate) for rate in rates[:SHOWN]]
+
+    def refuse(self, quarantine: pa.Table) -> None:
+        """What is in quarantine."""
+        self.quarantined += quarantine.num_rows
+        for row in quarantine.slice(0, SHOWN - len(self.refused)).to_pylist():
+            at = "" if row["position"] is None or row["position"] < 0 else f": position {row['position']}"
+            self.refused.append(f"{row['file']}{at}: {row['reason']}")
+
+    @property
+    def sure(self) -> bool:
+        """Everything could be judged."""
+        return not self.doubts and UNDECIDED not in self.rates
+
+    @property
+    def clean(self) -> bool:
+        """No promise was broken, as far as can be told."""
+        return not self.violations
+
+
+def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    return {name: a.get(name, 0) + b.get(name, 0) for name in [*a, *(n for n in b if n not in a)]}
+
+
+def summed(a: Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
+    """What was found in runs, in numbers."""
+
+    def total(name: str) -> int:
+        return sum(map(int, filter(None, members[name].to_pylist())))
+
+    names = ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown")
+    return Summary(
+        rows=rows,
+        runs=len(a.coded.runs),
+        members=members.num_rows,
+        published=len(a.coded.known.origin),
+        deliveries=total("deliveries"),
+        verdicts=dict(zip(NAMES, map(total, names), strict=True)),
+        **counted(wrong),
+        repeated=a.coded.repeated,
+        missing=total("missing"),
+        circles=a.circles,
+    )
+
+
+def counted(wrong: pa.Table) -> dict[str, Any]:
+    """Violations by rule, and the first of each."""
+    first: dict[str, list[str]] = {}
+    rules = [str(rule) for rule in wrong["rule"].to_pylist()]
+    for rule, detail in zip(rules, wrong["detail"].to_pylist(), strict=True):
+        if len(first.setdefault(rule, [])) < SHOWN:
+            first[rule].append(str(detail))
+    return {"violations": dict(sorted(Counter(rules).items())), "first": first}
+
+
+def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
+    """Rows that contradict others of the same step."""
+    out = []
+    for row in picked(table, np.array(rows, np.int64)):
+        file, position = row.pop("file"), row.pop("position")
+        why = f"step {row['lseq']} of {row['member']} is told of in different ways"
+        said = {name: value for name, value in row.items() if value is not None and name not in ("run", "cluster")}
+        out.append(Bad(file, position, why, json.dumps(said)[:RAW_LIMIT]))
+    return out
+
+
+# -- judging
 
 
 class Judged(NamedTuple):
@@ -116,9 +260,9 @@ _PASSED: Final = "struct<run string, cluster string, what string, blob binary>"
 
 
 class Emit(Protocol):
-    """Takes what is found. `groups`: what all of it is of, if a note of it is to be left."""
+    """Takes what is found. `digests`: of all runs that it is found in, if a note of it is to be left."""
 
-    def __call__(self, found: Iterable[Judged], groups: Sequence[Group] = ()) -> Iterator[pa.RecordBatch]: ...
+    def __call__(self, found: Iterable[Judged], digests: Sequence[str] = ()) -> Iterator[pa.RecordBatch]: ...
 
 
 class Out(NamedTuple):
@@ -135,7 +279,7 @@ def as_rows() -> Out:
     return Out(_emit_rows, f"{kinds}, passed {_PASSED}")
 
 
-def _emit_rows(found: Iterable[Judged], groups: Sequence[Group] = ()) -> Iterator[pa.RecordBatch]:
+def _emit_rows(found: Iterable[Judged], digests: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     for judged in found:
         for name, table in judged.tables.items():
             schema = arrow_schema(name)
@@ -155,6 +299,62 @@ def _passed(judged: Judged) -> Any:
     return pa.array([dict(zip(("run", "cluster", "what", "blob"), judged.passed or (), strict=True))], _LEFT)
 
 
+class TaskResult(msgspec.Struct):
+    """What a task says at its end; also its note, for the next audit."""
+
+    summary: Summary
+    files: dict[str, dict[str, int]]
+    """Table -> its files, and the rows in each."""
+    digests: list[str] = []
+    """Of the runs that were judged, each with what it was judged from; none: nothing is to be taken over."""
+    show: tuple[int, int] = (0, 0)
+    """How much there is to show in the one run that a page could be made of: violations, deliveries."""
+    note: str = ""
+    """The name of the note."""
+
+
+def leave_note(out: str, name: str, said: TaskResult) -> str:
+    """For the next audit. Returns the name of the note."""
+    make_directory(join(out, TASKS))
+    replace_bytes(join(out, TASKS, name), msgspec.json.encode(said))
+    return name
+
+
+def as_files(out: str, kind: str, sparse: bool = False) -> Out:
+    """The tables go into files below `out`, named after the task and `kind`; what was written, and the sums of it,
+    leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: of
+    deliveries that are in order only ranges are written, into the table `in_order`."""
+
+    def emit(found: Iterable[Judged], digests: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        total, show, shown = Summary(), (-1, -1), b""
+        with Parts(out, f"{kind}-{task_number():05d}") as parts:
+            for judged in found:
+                total.add(judged.summary)
+                total.refuse(judged.tables.get("quarantine", _NO_QUARANTINE))
+                if judged.passed is not None:
+                    yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
+                if judged.rows is not None:
+                    much, whose = worst(judged.tables)
+                    if much > show:
+                        show, shown = much, view(judged.rows, judged.tables, whose)
+                    if judged.audited is not None and total.pictures < PICTURES:
+                        most = PICTURES - total.pictures
+                        logs = draw(judged.rows, judged.audited.coded, judged.tables["violations"], most)
+                        for name, log in logs.items():
+                            parts.add("shiviz", name, log)
+                        total.pictures += len(logs)
+                for name, table in _shortened(judged.tables, sparse).items():
+                    parts.write(name, table)
+            if shown:
+                parts.add(VIEWS, f"{parts.name}.arrow", shown)
+        said = TaskResult(total, parts.written, list(digests), show, f"{parts.name}.json")
+        if digests:
+            leave_note(out, said.note, said)
+        yield _batch(_SUMS, {"summary": pa.array([msgspec.json.encode(said).decode()])}, 1)
+
+    return Out(emit, f"summary string, passed {_PASSED}")
+
+
 def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]:
     """These tables, with sparse verdicts if they are wanted."""
     if not sparse or "verdicts" not in tables:
@@ -163,34 +363,7 @@ def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]
     return {**tables, "verdicts": exceptions, "in_order": ranges}
 
 
-def as_files(stage: str, kind: str, sparse: bool = False) -> Out:
-    """The tables go into files below `stage`, named after the task and `kind`; what was written, and the sums of it,
-    leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: of
-    deliveries that are in order only ranges are written, into the table `in_order`."""
-
-    def emit(found: Iterable[Judged], groups: Sequence[Group] = ()) -> Iterator[pa.RecordBatch]:
-        task = f"{kind}-{task_number():05d}"
-        total = Summary()
-        pictures: list[str] = []
-        with Parts(stage, task) as parts:
-            for judged in found:
-                for name, table in _shortened(judged.tables, sparse).items():
-                    parts.write(name, table)
-                total.add(judged.summary)
-                if judged.rows is not None and judged.audited is not None and len(pictures) < PICTURES:
-                    most = PICTURES - len(pictures)
-                    pictures += draw(judged.rows, judged.audited.coded, judged.tables["violations"], stage, most)
-                if judged.passed is not None:
-                    yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
-        total.pictures = len(pictures)
-        said = {"summary": asdict(total), "files": parts.written, "pictures": pictures}
-        if groups:
-            said["note"] = parts.note(groups, [json.dumps(said)])
-        yield _batch(_SUMS, {"summary": pa.array([json.dumps(said)])}, 1)
-
-    return Out(emit, f"summary string, passed {_PASSED}")
-
-
+_NO_QUARANTINE: Final = arrow_schema("quarantine").empty_table()
 _LEFT: Final = pa.struct(
     [pa.field(name, pa.string()) for name in ("run", "cluster", "what")] + [pa.field("blob", pa.binary())]
 )

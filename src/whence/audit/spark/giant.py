@@ -30,8 +30,7 @@ from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.batch.pieces import Shared
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import pack, unpacked
-from whence.audit.spark.findings import Judged, Out, Terms, few
-from whence.audit.spark.summary import Summary, conflicts, counted, summed
+from whence.audit.spark.findings import Judged, Out, Summary, Terms, conflicts, counted, few, summed
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together, at most."""
@@ -265,7 +264,8 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
     }
     summary = summed(a, members, wrong, table.num_rows)
     summary.runs = summary.published = 0
-    return Judged(made, summary, passed=(*run, "ended 0", _frozen(pieces.ended(piece, shared, members))))
+    ended = _frozen(pieces.ended(piece, shared, members))
+    return Judged(made, summary, rows=table, passed=(*run, "ended 0", ended))
 
 
 # -- at the end

@@ -1,34 +1,34 @@
-"""Trace files into tables: what is a row, and what is not, with file, position and reason.
+"""Trace files into rows: what is a row, and what is not, with file, position and reason.
 
 Files are cut into **pieces**, each read by one task with Arrow, text as dictionaries; only the columns that are asked
-for leave the disk. What cannot be read never stops the run: a damaged file loses what is damaged, and the quarantine
-says so. Rows of several schema versions may lie side by side: unknown columns are passed over, optional ones that are
-missing are null.
+for are read. What cannot be read never stops the run: a damaged file loses what is damaged, and the quarantine says so.
+Unknown columns are passed over, optional ones that are missing are null.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import pickle
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from io import BytesIO
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from whence.audit.judge.promises import PROMISES
-from whence.audit.spark import json_lines
-from whence.audit.spark.json_lines import COLUMN, RAW_LIMIT, TYPES, schema_of, unknown_order
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema, spark_schema
-from whence.audit.trace.read import SUFFIXES
-from whence.audit.trace.schema import COLUMNS, TRACE_VERSION
+from whence.audit.trace.read import LINE_LIMIT, SUFFIXES
+from whence.audit.trace.schema import COLUMNS, PARQUET, TRACE_VERSION
 from whence.errors import TraceError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -39,13 +39,25 @@ PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
 PIECE_BYTES: Final = 128 << 20
 """The same for JSON lines."""
+BLOCK_BYTES: Final = 1 << 20
+"""Bytes of JSON lines that are decoded at a time."""
+RAW_LIMIT: Final = 4096
+"""Bytes of a line that are kept in the quarantine."""
 TASKS: Final = 4
 """Tasks for each core: enough for the last ones to end at about the same time."""
 
+COLUMN: Final = {column.name: column for column in COLUMNS}
+TYPES: Final[dict[str, Any]] = {
+    "text": pa.dictionary(pa.int32(), pa.string()),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+}
 _REQUIRED: Final = tuple(column.name for column in COLUMNS if column.required)
 NEEDED: Final = ("run", "cluster", "member", "lseq", "kind", "event")
 """Columns that a table has to have. Without `t_ns` all times are 0; `version` is then the current one."""
 _BLANK: Final = {"t_ns": 0, "version": TRACE_VERSION}
+_LEAST: Final = {"version": 1, "lseq": 0}
+_BITS: Final = {"int32": 31, "int64": 63}
 
 
 class Piece(NamedTuple):
@@ -77,6 +89,12 @@ class Bad(NamedTuple):
 
 
 Read = tuple[pa.Table, list[Bad]]
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Of rows with these columns, as they are read."""
+    fields: list[Any] = [pa.field(name, TYPES[COLUMN[name].type]) for name in columns]
+    return pa.schema([*fields, pa.field("position", pa.int64())])
 
 
 # -- which files
@@ -111,18 +129,23 @@ def plan(files: Sequence[TraceFile]) -> tuple[list[Piece], list[Bad]]:
 
 def _pieces(found: TraceFile) -> list[Piece] | Bad:
     file, size = found.place, found.size
-    given = _given(file)
     try:
         if size == 0:
             return Bad(file, -1, "empty file: not even the header of a trace")
-        with opened(file) as head:
-            magic = head.read(4)
-        if magic != b"PAR1" and file.partition("?")[0].endswith(".parquet"):
-            return Bad(file, -1, f"not a Parquet file (it begins with {magic!r})")
-        if magic != b"PAR1":
-            cuts = [*range(0, size, PIECE_BYTES), size]
-            return [Piece(file, False, (), a, b, (b - a) // 150, None) for a, b in pairwise(cuts)]
-        return _parquet_pieces(file, pq.read_metadata(parquet(file)), given)
+        with opened(file) as data:
+            head = data.read(512)
+        if head[:4] == PARQUET:
+            return _parquet_pieces(file, pq.read_metadata(parquet(file)), _given(file))
+        name = file.partition("?")[0]
+        if name.endswith(".parquet"):
+            return Bad(file, -1, f"not a Parquet file (it begins with {head[:4]!r})")
+        if not name.endswith(SUFFIXES) and head.lstrip()[:1] not in (b"{", b""):
+            raise TraceError(
+                f"{file}: no trace: it begins with {head.lstrip()[:20]!r}, not with a JSON object or as Parquet does. "
+                "A log with vector clocks is read with --format shiviz; other tables: docs/pipeline.md"
+            )
+        cuts = [*range(0, size, PIECE_BYTES), size]
+        return [Piece(file, False, (), a, b, (b - a) // 150, None) for a, b in pairwise(cuts)]
     except (OSError, pa.ArrowException) as error:
         return Bad(file, -1, _said(f"damaged, truncated or no Parquet file: {error}"))
 
@@ -162,11 +185,8 @@ def _one_run(footer: Any, groups: list[int], given: dict[str, str]) -> tuple[str
     at = {footer.row_group(groups[0]).column(c).path_in_schema: c for c in range(footer.num_columns)}
     said: list[str] = []
     for name in ("run", "cluster"):
-        if name in given:
-            said.append(given[name])
-            continue
-        values = set()
-        for g in groups:
+        values = {given[name]} if name in given else set()
+        for g in groups if name not in given else ():
             known = footer.row_group(g).column(at[name]).statistics
             if known is None or not known.has_min_max or known.null_count:
                 return None
@@ -204,12 +224,12 @@ def gate(schema: Any, given: Container[str] = ()) -> str | None:
 def read_piece(piece: Piece, columns: Sequence[str]) -> Read:
     """The rows of a piece, with these columns (text as dictionaries) and `position`; and what is no row."""
     try:
-        return _read_parquet(piece, columns) if piece.parquet else _read_jsonl(piece, columns)
+        return _read_parquet(piece, columns) if piece.parquet else _read_lines(piece, columns)
     except (OSError, pa.ArrowException) as error:
         if len(piece.groups) > 1:  # what is damaged is lost, not what is beside it
             return _by_group(piece, columns)
         position = piece.first if piece.parquet else -1
-        return _empty(columns), [Bad(piece.file, position, _said(f"damaged: {error}"))]
+        return schema_of(columns).empty_table(), [Bad(piece.file, position, _said(f"damaged: {error}"))]
 
 
 def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
@@ -224,73 +244,42 @@ def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
     return pa.concat_tables(tables), bad
 
 
-def _empty(columns: Sequence[str]) -> pa.Table:
-    return schema_of(columns).empty_table()
-
-
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
-    """What the footer tells is not read: a column with the same value everywhere, row groups where it is null."""
+    """What the footer tells is not read: a column with one value, a column of nulls."""
+    if not piece.rows:
+        return schema_of(columns).empty_table(), []
     wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
     source = parquet(piece.file)
     footer = pq.read_metadata(source)
-    if not piece.rows:
-        return _empty(columns), []
-    full: dict[str, Any] = _constants(piece, footer)
-    rows = [footer.row_group(g).num_rows for g in piece.groups]
-    where: dict[tuple[int, ...], list[str]] = {}
+    at = {footer.schema.column(c).path: c for c in range(footer.num_columns)}
+    known: dict[str, Any] = dict(piece.given)
+    if piece.of is not None:
+        known |= dict(zip(("run", "cluster"), piece.of, strict=True))
     for name in wanted:
-        if name not in full:
-            where.setdefault(_filled(piece, footer, name), []).append(name)
-    texts = [name for groups, names in where.items() if groups for name in names if COLUMN[name].type == "text"]
+        if name not in known and (name not in at or _all_null(footer, piece.groups, at[name])):
+            known[name] = _BLANK.get(name) if name not in at else None
+    there = [name for name in wanted if name not in known]
+    texts = [name for name in there if COLUMN[name].type == "text"]
     with pq.ParquetFile(source, metadata=footer, read_dictionary=texts) as file:
-        for groups, names in where.items():
-            table = file.read_row_groups(list(groups), columns=names, use_threads=False) if groups else None
-            for name in names:
-                values = None if table is None else _typed(table[name], name)
-                full[name] = _spread(values, piece.groups, rows, groups, TYPES[COLUMN[name].type])
+        table = file.read_row_groups(list(piece.groups), columns=there, use_threads=False)
+    full = [_constant(known[n], n, piece.rows) if n in known else _typed(table[n], n) for n in wanted]
     positions: Any = np.arange(piece.first, piece.end)
-    return _sound(piece.file, pa.table([full[name] for name in wanted], names=wanted), pa.array(positions), columns)
+    return _sound(piece.file, pa.table(full, names=wanted), pa.array(positions), columns)
 
 
-def _constants(piece: Piece, footer: Any) -> dict[str, Any]:
-    """Run, cluster and version of all rows, where the statistics tell."""
-    out: dict[str, Any] = {}
-    known = dict(piece.given) | (dict(zip(("run", "cluster"), piece.of, strict=True)) if piece.of is not None else {})
-    zeros: Any = np.zeros(piece.rows, np.int32)
-    for name, value in known.items():
-        if COLUMN[name].type == "text":
-            out[name] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
-        else:
-            out[name] = pa.repeat(pa.scalar(value).cast(TYPES[COLUMN[name].type]), piece.rows)
-    for name, blank in _BLANK.items():
-        if name not in out and _place(footer, name) is None:
-            out[name] = pa.repeat(pa.scalar(blank, TYPES[COLUMN[name].type]), piece.rows)
-    at = _place(footer, "version")
-    if at is None:
-        return out
-    told = [footer.row_group(g).column(at).statistics for g in piece.groups]
-    values = {v for s in told for v in ((s.min, s.max) if s is not None and s.has_min_max else (None,))}
-    if len(values) == 1 and None not in values and not any(s.null_count for s in told):
-        rows = [footer.row_group(g).num_rows for g in piece.groups]
-        one = pa.repeat(pa.scalar(values.pop(), pa.int32()), max(rows))
-        out["version"] = pa.chunked_array([one.slice(0, n) for n in rows])
-    return out
+def _all_null(footer: Any, groups: Sequence[int], at: int) -> bool:
+    told = [(footer.row_group(g).num_rows, footer.row_group(g).column(at).statistics) for g in groups]
+    return all(s is not None and s.has_null_count and s.null_count == n for n, s in told)
 
 
-def _place(footer: Any, name: str) -> int | None:
-    """Which column this is; None: it is not there."""
-    return next((c for c in range(footer.num_columns) if footer.schema.column(c).path == name), None)
-
-
-def _filled(piece: Piece, footer: Any, name: str) -> tuple[int, ...]:
-    """The row groups where this column has values."""
-    at = _place(footer, name)
-    if at is None:
-        return ()
-    if name in _REQUIRED:
-        return piece.groups
-    told = [(g, footer.row_group(g).num_rows, footer.row_group(g).column(at).statistics) for g in piece.groups]
-    return tuple(g for g, n, s in told if s is None or not s.has_null_count or s.null_count < n)
+def _constant(value: Any, name: str, rows: int) -> Any:
+    kind = TYPES[COLUMN[name].type]
+    if value is None:
+        return pa.nulls(rows, kind)
+    if COLUMN[name].type != "text":
+        return pa.repeat(pa.scalar(value).cast(kind), rows)
+    zeros: Any = np.zeros(rows, np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
 
 
 def _typed(column: Any, name: str) -> Any:
@@ -300,53 +289,148 @@ def _typed(column: Any, name: str) -> Any:
     return column.cast(pa.string()).dictionary_encode() if COLUMN[name].type == "text" else column.cast(kind)
 
 
-def _spread(values: Any, groups: tuple[int, ...], rows: list[int], there: tuple[int, ...], kind: Any) -> Any:
-    """A column over all row groups, from its values in those that have some."""
-    if there == groups:
-        return values
-    nulls: Any = pa.nulls(max(rows), kind)  # one for all groups
-    chunks: list[Any] = []
-    at = 0
-    for g, n in zip(groups, rows, strict=True):
-        if g in there:
-            chunks += values.slice(at, n).chunks
-            at += n
-        else:
-            chunks.append(nulls.slice(0, n))
-    return pa.chunked_array(chunks, kind)
+def _wrong(rows: pa.Table) -> Iterator[tuple[Any, str]]:
+    """Which rows cannot be judged, as masks, and why."""
+    for name in _REQUIRED:
+        if rows[name].null_count:
+            yield rows[name].is_null(), f"no value in column {name!r}"
+    for name, least in _LEAST.items():
+        low = pc.min(rows[name]).as_py()
+        if low is not None and low < least:
+            yield pc.less(rows[name], pa.scalar(least)), f"{name} is below {least}"
+    if "order" in rows.column_names:
+        chunks: Any = rows["order"].chunks
+        for order in sorted({o for chunk in chunks for o in chunk.dictionary.to_pylist()} - set(PROMISES)):
+            yield pc.equal(rows["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)
 
 
 def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) -> Read:
     """Rows that have all they need, and the others."""
     rows = rows.append_column("position", positions)
-    wrong: list[tuple[Any, str]] = [
-        (rows[name].is_null(), f"no value in column {name!r}") for name in _REQUIRED if rows[name].null_count
-    ]
-    for name, least in (("version", 1), ("lseq", 0)):
-        low = pc.min(rows[name]).as_py()
-        if low is not None and low < least:
-            wrong.append((pc.less(rows[name], pa.scalar(least)), f"{name} is below {least}"))
-    if "order" in rows.column_names:
-        chunks: Any = rows["order"].chunks
-        for order in sorted({o for chunk in chunks for o in chunk.dictionary.to_pylist()} - set(PROMISES)):
-            wrong.append((pc.equal(rows["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)))
     bad: list[Bad] = []
-    if wrong:
-        gone: Any = None
-        for mask, why in wrong:
-            mask = pc.fill_null(mask, False)
-            new = mask if gone is None else pc.and_(mask, pc.invert(gone))
-            for row in rows.filter(new).select([*_REQUIRED, "position"]).to_pylist():
-                bad.append(Bad(file, row.pop("position"), why, json.dumps(row)[:RAW_LIMIT]))
-            gone = mask if gone is None else pc.or_(gone, mask)
-        rows = rows.filter(pc.invert(gone))
+    gone: Any = None
+    for mask, why in _wrong(rows):
+        mask = pc.fill_null(mask, False)
+        new = mask if gone is None else pc.and_(mask, pc.invert(gone))
+        for row in rows.filter(new).select([*_REQUIRED, "position"]).to_pylist():
+            bad.append(Bad(file, row.pop("position"), why, json.dumps(row)[:RAW_LIMIT]))
+        gone = mask if gone is None else pc.or_(gone, mask)
+    rows = rows if gone is None else rows.filter(pc.invert(gone))
     return rows.select([*columns, "position"]), bad
 
 
-def _read_jsonl(piece: Piece, columns: Sequence[str]) -> Read:
+def unknown_order(order: str) -> str:
+    """Why a row is refused. Nobody knows what such a member promises, so it is not judged as if it promised nothing."""
+    return f"unknown order {order!r} (known: {', '.join(PROMISES)})"
+
+
+# -- JSON lines: a block at a time if each of its lines is a row, else line by line
+
+
+def _read_lines(piece: Piece, columns: Sequence[str]) -> Read:
+    """The rows in the lines that begin in this piece; `position` counts lines from the first of them."""
+    bad: list[Bad] = []
+    tables = [schema_of(columns).empty_table()]
     with opened(piece.file) as file:
-        table, bad = json_lines.read(file, piece.first, piece.end, columns)
-    return table, [Bad(piece.file, *why) for why in bad]
+        if piece.first:  # a line belongs to the piece that it begins in
+            file.seek(piece.first - 1)
+            file.readline()
+        start, number = file.tell(), 0
+        while (at := file.tell()) < piece.end:
+            block = file.read(min(BLOCK_BYTES, piece.end - at))
+            if not block.endswith(b"\n"):
+                block += file.readline(LINE_LIMIT)
+            lines = block.count(b"\n") + (not block.endswith(b"\n"))
+            fine = _at_once(block, lines, number, columns)
+            tables.append(fine if fine is not None else _one_by_one(piece.file, block, number, columns, bad))
+            number += lines
+            while not block.endswith(b"\n") and (block := file.readline(LINE_LIMIT)):
+                pass  # the rest of a line that is too long
+        if bad and start:
+            file.seek(0)
+            before = _newlines(file, start)
+            bad = [one._replace(position=one.position + before) for one in bad]
+    return pa.concat_tables(tables), bad
+
+
+def _newlines(file: BinaryIO, end: int) -> int:
+    count, left = 0, end
+    while left and (block := file.read(min(left, 1 << 20))):
+        count += block.count(b"\n")
+        left -= len(block)
+    return count
+
+
+def _at_once(block: bytes, lines: int, before: int, columns: Sequence[str]) -> pa.Table | None:
+    """The rows of a block in which each line is a row; None: something in it is not."""
+    decoder, wanted = _decoder(tuple(columns))
+    try:
+        rows = decoder.decode_lines(block)
+        if len(rows) != lines or max(map(len, block.split(b"\n"))) >= LINE_LIMIT - 1:
+            return None
+        table = pa.table([_column(rows, name) for name in wanted], names=wanted)
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, pa.ArrowException):
+        return None
+    if next(_wrong(table), None) is not None:
+        return None
+    positions: Any = np.arange(before + 1, before + 1 + lines)
+    fine: pa.Table = table.select(list(columns)).append_column("position", pa.array(positions))
+    return fine
+
+
+@cache
+def _decoder(columns: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], list[str]]:
+    """Of lines, with these columns and the required ones."""
+    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
+    kinds: dict[str, Any] = {name: str if COLUMN[name].type == "text" else int for name in wanted}
+    fields: list[Any] = [(name, kinds[name]) for name in _REQUIRED if name not in _BLANK]
+    fields += [(name, kinds[name], _BLANK[name]) for name in _REQUIRED if name in _BLANK]
+    fields += [(name, kinds[name] | None, None) for name in wanted if name not in _REQUIRED]
+    return msgspec.json.Decoder(msgspec.defstruct("Line", fields, gc=False)), wanted
+
+
+def _column(rows: list[Any], name: str) -> Any:
+    kind = COLUMN[name].type
+    values = pa.array(list(map(attrgetter(name), rows)), pa.string() if kind == "text" else TYPES[kind])
+    return values.dictionary_encode() if kind == "text" else values
+
+
+def _one_by_one(file: str, block: bytes, number: int, columns: Sequence[str], bad: list[Bad]) -> pa.Table:
+    """As `_at_once`; what is no row is added to `bad`."""
+    decoder, wanted = _decoder(tuple(columns))
+    rows: list[Any] = []
+    at: list[int] = []
+    for line in BytesIO(block):
+        number += 1
+        try:
+            row = decoder.decode(line)
+            why = _not_fitting(row, wanted)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            why = ("" if line.endswith(b"\n") else "truncated: ") + str(error)
+        if len(line) >= LINE_LIMIT:
+            why = f"longer than {LINE_LIMIT} bytes: not a whence trace"
+        if why is not None:
+            bad.append(Bad(file, number, why, line[:RAW_LIMIT].decode("utf-8", "replace").rstrip()))
+            continue
+        rows.append(row)
+        at.append(number)
+    arrays = [_column(rows, name) for name in columns]
+    return pa.table([*arrays, pa.array(at, pa.int64())], schema=schema_of(columns))
+
+
+def _not_fitting(row: Any, columns: Sequence[str]) -> str | None:
+    order = getattr(row, "order", None)
+    if order is not None and order not in PROMISES:
+        return unknown_order(order)
+    for name in columns:
+        value, kind = getattr(row, name), COLUMN[name].type
+        if value is None or kind == "text":
+            continue
+        if value < _LEAST.get(name, value):
+            return f"{name} is {value}, below {_LEAST[name]}"
+        if not -(1 << _BITS[kind]) <= value < 1 << _BITS[kind]:
+            return f"{name} is {value}: out of range"
+    return None
 
 
 # -- as tables
@@ -358,19 +442,11 @@ def bad_table(bad: Sequence[Bad]) -> pa.Table:
     return pa.Table.from_pydict(columns, schema=arrow_schema("quarantine"))
 
 
-def raw(spark: SparkSession, paths: Iterable[Anywhere]) -> DataFrame:
-    """Everything in these files: the columns of `events`, and those of `quarantine` with `reason` as `bad`; a row has
-    either a `bad` or none. Reads footers now, and rows when the DataFrame is used."""
-    files = find(paths)
-    pieces, bad = plan(files)
-    jobs: list[Piece | Bad] = [*pieces, *bad]
-    names = [column.name for column in COLUMNS]
-
-    def read(job: Piece | Bad) -> Iterator[pa.RecordBatch]:
-        table, wrong = read_piece(job, names) if isinstance(job, Piece) else (_empty(names), [job])
-        yield from raw_rows(job.file, table, wrong).to_batches(max_chunksize=65_536)
-
-    return over(spark, jobs, read, raw_schema())
+RAW: Final = pa.schema(
+    [pa.field(f.name, f.type) for f in arrow_schema("events")]
+    + [pa.field("position", pa.int64()), pa.field("bad", pa.string()), pa.field("raw", pa.string())]
+)
+"""The columns of `events`, and those of `quarantine` with `reason` as `bad`; a row has either a `bad` or none."""
 
 
 def raw_schema() -> StructType:
@@ -381,13 +457,6 @@ def raw_schema() -> StructType:
         [StructField(f.name, f.dataType) for f in spark_schema("events").fields]
         + [StructField("position", LongType()), StructField("bad", StringType()), StructField("raw", StringType())]
     )
-
-
-RAW: Final = pa.schema(
-    [pa.field(f.name, f.type) for f in arrow_schema("events")]
-    + [pa.field("position", pa.int64()), pa.field("bad", pa.string()), pa.field("raw", pa.string())]
-)
-"""The columns of `events`, and those of `quarantine` with `reason` as `bad`."""
 
 
 def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
@@ -419,7 +488,6 @@ def over(
         for batch in batches:
             for job in batch.column(1).to_pylist():
                 yield from work(pickle.loads(job or b""))
-        _keep_imports()
 
     from whence.audit.spark import session
 
@@ -430,36 +498,13 @@ def over(
     return frame.repartitionById(wanted, "task").mapInArrow(task, schema)
 
 
-def _keep_imports() -> None:
-    """After each task Spark has the worker's garbage collected, which looks through all that was imported: 0.05 s."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
-
-
 def events(rows: DataFrame) -> DataFrame:
-    """The table `events` of `raw` rows: each step once. Rows that say the same are one; of those that contradict one
-    another none is taken (see `quarantine`)."""
-    return _claims(rows).where("claims = 1").select(*(name for name in arrow_schema("events").names))
-
-
-def quarantine(rows: DataFrame) -> DataFrame:
-    """The table `quarantine` of `raw` rows: what is no row, and what contradicts another row."""
-    from pyspark.sql import functions as F
-
-    wrong = rows.where("bad is not null").select("file", "position", F.col("bad").alias("reason"), "raw")
-    claims = _claims(rows).where("claims > 1")
-    what = F.format_string("step %d of %s is told of in %d different ways", "lseq", "member", "claims")
-    said = F.to_json(F.struct(*(column.name for column in COLUMNS)))
-    return wrong.unionByName(claims.select("file", "position", what.alias("reason"), said.alias("raw")))
-
-
-def _claims(rows: DataFrame) -> DataFrame:
-    """Rows that differ, with how many there are for the same step of the same member."""
+    """The table `events` of rows of `RAW`: each step once. Rows that say the same are one; of those that contradict one
+    another none is taken."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    names = [column.name for column in COLUMNS]
     step = Window.partitionBy("run", "cluster", "member", "lseq")
-    once = rows.where("bad is null").dropDuplicates(names)
-    return once.withColumn("claims", F.count(F.lit(1)).over(step))
+    once = rows.where("bad is null").dropDuplicates([column.name for column in COLUMNS])
+    claims = once.withColumn("claims", F.count(F.lit(1)).over(step))
+    return claims.where("claims = 1").select(*arrow_schema("events").names)

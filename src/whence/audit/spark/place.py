@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from whence.errors import TraceError, UsageError
+from whence.files import write_whole
 
 Anywhere = str | os.PathLike[str]
 
@@ -196,28 +197,35 @@ def _said(error: BaseException) -> str:
 
 
 def make_directory(place: str) -> None:
-    """A store without directories needs none. On a disk the one above is there; if it is gone, so is the run that this
-    process worked for, and nothing of it may come back."""
-    if is_local(place):
-        Path(place_of(place)).mkdir(exist_ok=True)
-        return
+    """A store without directories needs none."""
     system, path = filesystem(place)
     system.create_dir(path, recursive=True)
 
 
 def write_bytes(place: str, data: bytes) -> None:
     """A file of this content. On a store it appears when it is complete; on a disk not."""
-    system, path = filesystem(place)
-    with system.open_output_stream(path) as file:
+    with output(place) as file:
         file.write(data)
 
 
-def output(place: str) -> Any:
-    """What `pyarrow.parquet.ParquetWriter` takes as a file."""
+def replace_bytes(place: str, data: bytes) -> None:
+    """A file of this content, all of it or what was there before."""
     if is_local(place):
-        return place
+        write_whole(place_of(place), data, sync=True)
+    else:
+        write_bytes(place, data)
+
+
+def output(place: str) -> Any:
+    """A file to write."""
     system, path = filesystem(place)
     return system.open_output_stream(path)
+
+
+def move(place: str, to: str) -> None:
+    """A file, within a file system."""
+    system, path = filesystem(place)
+    system.move(path, filesystem(to)[1])
 
 
 def remove(place: str) -> None:

@@ -1,7 +1,7 @@
 """The one place that starts Spark: embedded by default, on a master or by Spark Connect when asked.
 
 What is set here and why: the workers run our interpreter, or they miss our packages; the log
-level has to be known before the JVM starts; ParallelGC and lz4 are faster here than G1 and zstd; times are UTC.
+level has to be known before the JVM starts; ParallelGC is faster here than G1; times are UTC.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,13 +24,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import whence
-from whence.audit.spark import archive
 from whence.errors import UsageError
 
 JAVA: Final = 17
@@ -43,72 +40,33 @@ ROWS_A_PARTITION: Final = 2_000_000
 ROWS_A_TASK: Final = 200_000
 """Rows below which one more task of a shuffle costs more than it saves: starting a task takes a tenth of a second."""
 
-INTERPRETED: Final = 100_000
-"""Rows below which the kernel is interpreted: tenths of a second, while compiling it the first time takes 20 s."""
-
 _UNPACKED: Final = "whence-package"
 """Where executors have our package, in their working directory."""
 
-WORKER_MEMORY: Final = {
-    "GLIBC_TUNABLES": ":".join(
-        f"glibc.malloc.{name}" for name in ("hugetlb=1", f"mmap_threshold={1 << 30}", f"trim_threshold={1 << 30}")
-    ),
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-}
-"""A worker takes the same large arrays for run after run: given back and taken anew they cost page faults, and those
-that are left cost less in large pages. Arrow's arrays, too, where it asks the C library."""
-
-_ONE_COMPILER: Final = "-XX:TieredStopAtLevel=1"
-_QUIET = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.console.type = Console
-appender.console.name = stderr
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n
-"""
-
 
 def session(
-    master: str | None = None,
-    memory: str | None = None,
-    verbose: bool = False,
-    rows: int | None = None,
-    queries: bool = True,
+    master: str | None = None, memory: str | None = None, verbose: bool = False, rows: int | None = None
 ) -> SparkSession:
     """A Spark session, the running one if there is one.
 
     `master`: a Spark master (`spark://host:7077`, `local[4]`) or a Spark Connect server (`sc://host`); default is the
     server in SPARK_REMOTE, else embedded with all cores. `memory`: of the driver, which embedded is all of Spark's own
     ("4g"; default: a third of the machine's; the Python workers take theirs from the rest). `rows`: of the input, as
-    far as known, for the number of partitions. `verbose`: let Spark talk. `queries`: Spark itself will work on many
-    rows, as for metrics and in notebooks. If not (an audit's rows pass through it as blocks, if at all), the JVM's
-    second compiler takes more time than it saves: a fifth of an audit of 2 x 10^7 rows.
+    far as known, for the number of partitions. `verbose`: let Spark talk.
     """
     remote = master if master and master.startswith("sc://") else None if master else os.environ.get("SPARK_REMOTE")
     if remote:
         return _connect(remote, rows)
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        _fit(running, rows)
-        return running
-    found = check_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    where = master or "local[*]"
-    java = ["-XX:+UseParallelGC"] if queries and not interpreted(rows) else ["-XX:+UseParallelGC", _ONE_COMPILER]
-    if where.startswith("local"):
-        java += archive.options(found, pyspark.__version__, pyspark.__file__)
-    spark = _start(where, memory or _fitting_memory(), verbose, interpreted(rows), java)
-    if not where.startswith("local"):
-        spark.sparkContext.addArchive(f"{_packed()}#{_UNPACKED}")
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        check_java()
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        where = master or "local[*]"
+        spark = _start(where, memory or _fitting_memory(), verbose)
+        if not where.startswith("local"):
+            spark.sparkContext.addArchive(f"{_packed()}#{_UNPACKED}")
     _fit(spark, rows)
     return spark
-
-
-def interpreted(rows: int | None) -> bool:
-    """Whether the workers are better off without compiling."""
-    return rows is not None and rows < INTERPRETED
 
 
 def partitions(rows: int | None, cores: int) -> int:
@@ -124,8 +82,8 @@ def tasks(spark: SparkSession, rows: int) -> int:
     return max(1, min(most, -(-rows // ROWS_A_TASK)))
 
 
-def check_java() -> str:
-    """What Java says of its version. Raises UsageError when there is no Java, or one that is too old for Spark."""
+def check_java() -> None:
+    """Raises UsageError when there is no Java, or one that is too old for Spark."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     get = f"Spark needs Java {JAVA} or newer (such as https://adoptium.net; or: apt install default-jre-headless)"
@@ -141,54 +99,39 @@ def check_java() -> str:
         raise UsageError(f"{java} does not say its version but: {said.strip()[:200]!r}. {get}")
     if int(version[1]) < JAVA:
         raise UsageError(f"{java} is Java {version[1]}. {get}")
-    return f"{java}: {said}"
 
 
-def _start(master: str, memory: str, verbose: bool, interpret: bool, java: list[str]) -> SparkSession:
+def _start(master: str, memory: str, verbose: bool) -> SparkSession:
     """The JVM, then the session. What the JVM says goes into a file, and is shown when it does not come up."""
     place = Path(tempfile.mkdtemp(prefix="whence-spark-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
-    log4j = place / "log4j2.properties"
-    log4j.write_text(_QUIET, encoding="utf-8")
-    if not verbose:
-        java = [*java, f"-Dlog4j2.configurationFile={log4j.as_uri()}"]
     conf = SparkConf().setAll(
         [
             ("spark.app.name", "whence"),
             ("spark.master", master),
             ("spark.driver.memory", memory),
-            ("spark.driver.extraJavaOptions", " ".join(java)),
+            ("spark.driver.extraJavaOptions", "-XX:+UseParallelGC"),
             ("spark.executor.extraJavaOptions", "-XX:+UseParallelGC"),
             ("spark.driver.maxResultSize", "0"),
-            ("spark.io.compression.codec", "lz4"),
             ("spark.sql.session.timeZone", "UTC"),
             ("spark.sql.execution.arrow.pyspark.enabled", "true"),
             ("spark.sql.execution.arrow.maxRecordsPerBatch", "65536"),
             ("spark.sql.execution.pythonUDF.arrow.enabled", "true"),
-            ("spark.sql.parquet.compression.codec", "zstd"),
-            ("spark.sql.sources.useV1SourceList", "avro,csv,json,kafka,orc,text,parquet"),
-            ("spark.python.worker.reuse", "true"),
-            *((f"spark.executorEnv.{name}", value) for name, value in WORKER_MEMORY.items()),
             ("spark.ui.enabled", "true" if verbose else "false"),
             ("spark.ui.showConsoleProgress", "true" if verbose else "false"),
             ("spark.log.level", "WARN" if verbose else "ERROR"),
         ]
     )
-    if interpret:
-        conf.set("spark.executorEnv.NUMBA_DISABLE_JIT", "1")
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may lead nowhere
     else:  # what is unpacked has files, so that numba finds what was kept, and keeps what it compiles
         conf.set("spark.executorEnv.PYTHONPATH", _UNPACKED)
-    if not _known("localhost"):  # in a bare root without /etc/hosts
-        conf.set("spark.python.unix.domain.socket.enabled", "true")
     log = place / "spark.log"
     if not verbose:  # on Ctrl-C py4j logs, in part by the root logger, tracebacks of what it was waiting for
         logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
-        # Were it to our standard output, whoever reads that would wait for the end of the JVM (`archive`).
         said_to = None if verbose else stack.enter_context(log.open("ab"))
         try:
             with _interrupts_later():
@@ -200,13 +143,6 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool, java: list[
             why = str(error) if isinstance(error, OSError) else last.strip()[:400] or str(error)
             raise UsageError(f"Spark did not start on {master}: {why}") from error
     return SparkSession(context)
-
-
-def _known(host: str) -> bool:
-    try:
-        return bool(socket.getaddrinfo(host, None))
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager
@@ -228,7 +164,7 @@ def _interrupts_later() -> Iterator[None]:
 
 def _connect(remote: str, rows: int | None) -> SparkSession:
     """A session at a Spark Connect server. Its side needs our interpreter's packages, too."""
-    missing = [name for name in ("grpc", "grpc_status", "google.rpc") if not _there(name)]
+    missing = [name for name in ("grpc", "grpc_status") if find_spec(name) is None]
     if missing:
         raise UsageError(
             f"Spark Connect ({remote}) needs {', '.join(missing)}: pip install 'whence[connect]'; "
@@ -243,39 +179,9 @@ def _connect(remote: str, rows: int | None) -> SparkSession:
     return spark
 
 
-def _there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def _fit(spark: SparkSession, rows: int | None) -> None:
     """Partitions for the size of the input. Without one, Spark's own default is far too many for what is small."""
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions(rows, cores(spark))))
-
-
-@contextlib.contextmanager
-def small_jobs(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Meanwhile queries of few rows are not cut into parts, planned anew after each of them, or compiled: many shuffles
-    are one job instead of dozens, and most of the time that they took was not for rows."""
-    wanted = {
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    if not interpreted(rows):
-        wanted = {}
-    before = {name: spark.conf.get(name) for name in wanted}
-    try:
-        for name, value in wanted.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, was in before.items():
-            if was is not None:
-                spark.conf.set(name, was)
 
 
 def cores(spark: SparkSession) -> int:
@@ -321,20 +227,9 @@ def _packed() -> Path:
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     with zipfile.ZipFile(place / "whence.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as pack:
         for path in sorted(root.rglob("*")):  # directories, too: without an entry a room without __init__ is not found
-            if "__pycache__" not in path.parts or _machine_code(path):
+            if "__pycache__" not in path.parts or path.suffix in (".nbi", ".nbc"):
                 pack.write(path, Path("whence") / path.relative_to(root))
     return place / "whence.zip"
-
-
-def _machine_code(path: Path) -> bool:
-    """Kept by numba, of a function that is still at that line: `__pycache__/module.function-line.....nbi`, `.nbc`.
-    (Whether it is still the same one numba knows.)"""
-    named = re.fullmatch(r"(\w+)\..+-(\d+)\..+\.nb[ic]", path.name)
-    module = path.parent.parent / f"{named[1]}.py" if named else path
-    if not named or not module.exists():
-        return False
-    line = module.read_text(encoding="utf-8").splitlines()[int(named[2]) - 1 :][:1]
-    return any(text.startswith("@") for text in line)
 
 
 def worker_memory(spark: SparkSession) -> int:

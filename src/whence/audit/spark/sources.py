@@ -1,8 +1,8 @@
 """Traces as sources of Spark, for `spark.read` and `spark.readStream`.
 
-    from whence.audit.spark import register
+    from whence.audit import register
     register(spark)
-    rows = spark.read.format("whence").load("s3://bucket/traces")       # then: whence.audit.spark.audit(rows)
+    rows = spark.read.format("whence").load("s3://bucket/traces")       # then: whence.audit.audit(rows)
     rows = spark.readStream.format("whence").load("traces")             # files that grow, a directory of this machine
     steps = spark.read.format("shiviz").option("parser", r"...").load("logs")
 
@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, MutableMapping, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from whence.audit.spark import foreign, ingest
 from whence.audit.spark.growing import BATCH_BYTES, GrowingReader
 from whence.audit.spark.ingest import Bad, Piece
-from whence.audit.spark.json_lines import schema_of
 from whence.audit.spark.place import is_local, place_of
 from whence.audit.trace.schema import COLUMNS
 from whence.errors import UsageError
@@ -36,7 +36,7 @@ _NAMES: Final = tuple(column.name for column in COLUMNS)
 
 def register(spark: SparkSession) -> None:
     """Make the formats `whence` and `shiviz` known to this session."""
-    for source in (Traces, Logs):
+    for source in (_Traces, _Logs):
         spark.dataSource.register(source)
 
 
@@ -50,7 +50,7 @@ def _paths(options: MutableMapping[str, str]) -> list[str]:
     return [options["path"]]
 
 
-class Traces(DataSource):
+class _Traces(DataSource):
     """`format("whence")`: traces as files, directories and globs, anywhere. As a stream: a directory of this machine;
     option `max_bytes`: of trace in a batch; option `blocks`: rows in blocks, for `audit_stream`, so that Spark has a
     handful of rows to carry instead of each of the trace."""
@@ -70,12 +70,12 @@ class Traces(DataSource):
             return BLOCKS
         return ingest.raw_schema()
 
-    def reader(self, schema: StructType) -> TraceReader:
+    def reader(self, schema: StructType) -> _TraceReader:
         if self._blocks:
             raise UsageError(
                 "blocks are for streams (audit_stream); of files, audit_files and `whence audit` make them"
             )
-        return TraceReader(_paths(self.options), schema.names)
+        return _TraceReader(_paths(self.options), schema.names)
 
     def streamReader(self, schema: StructType) -> GrowingReader:
         (path,) = _paths(self.options)
@@ -84,7 +84,7 @@ class Traces(DataSource):
         return GrowingReader(place_of(path), int(self.options.get("max_bytes", BATCH_BYTES)), self._blocks)
 
 
-class TraceReader(DataSourceReader):
+class _TraceReader(DataSourceReader):
     """A partition is a piece of a file, or a file that is no trace."""
 
     def __init__(self, paths: Sequence[str], columns: Sequence[str]) -> None:
@@ -95,15 +95,24 @@ class TraceReader(DataSourceReader):
         return [InputPartition(job) for job in (*pieces, *bad)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        job: Piece | Bad = partition.value
-        names = [name for name in _NAMES if name in self._columns]
-        none = schema_of(names).empty_table()
-        table, bad = ingest.read_piece(job, names) if isinstance(job, Piece) else (none, [job])
-        rows = ingest.raw_rows(job.file, table, bad)
-        yield from rows.select(list(self._columns)).to_batches(max_chunksize=1 << 16)
+        return _rows(self._columns, partition.value)
 
 
-class Logs(DataSource):
+def _rows(columns: Sequence[str], job: Piece | Bad) -> Iterator[pa.RecordBatch]:
+    """What is in a piece of a file: these columns of `ingest.RAW`."""
+    names = [name for name in _NAMES if name in columns]
+    none = ingest.schema_of(names).empty_table()
+    table, bad = ingest.read_piece(job, names) if isinstance(job, Piece) else (none, [job])
+    yield from ingest.raw_rows(job.file, table, bad).select(list(columns)).to_batches(max_chunksize=1 << 16)
+
+
+def read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """As `spark.read.format("whence")`, with tasks that read several pieces each."""
+    pieces, bad = ingest.plan(ingest.find(paths))
+    return ingest.over(spark, [*pieces, *bad], partial(_rows, ingest.RAW.names), ingest.raw_schema())
+
+
+class _Logs(DataSource):
     """`format("shiviz")`: logs with vector clocks. Options: `parser` (else each log has to begin with its own),
     `delimiter`. `position` is the line where a record begins, `clock` its vector clock as JSON."""
 
@@ -114,19 +123,20 @@ class Logs(DataSource):
     def schema(self) -> StructType:
         return ingest.raw_schema()
 
-    def reader(self, schema: StructType) -> LogReader:
-        return LogReader(_paths(self.options), schema.names, self.options.get("parser"), self.options.get("delimiter"))
+    def reader(self, schema: StructType) -> _LogReader:
+        how = foreign.Expressions(self.options.get("parser"), self.options.get("delimiter"))
+        return _LogReader(_paths(self.options), schema.names, how)
 
 
-class LogReader(DataSourceReader):
+class _LogReader(DataSourceReader):
     """A partition is a log."""
 
-    def __init__(self, paths: Sequence[str], columns: Sequence[str], parser: str | None, delimiter: str | None) -> None:
-        self._paths, self._columns, self._how = paths, columns, (parser, delimiter)
+    def __init__(self, paths: Sequence[str], columns: Sequence[str], how: foreign.Expressions) -> None:
+        self._paths, self._columns, self._how = paths, columns, how
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(str(file)) for file in foreign.find_logs(self._paths)]
+        return [InputPartition(file.place) for file in foreign.find_logs(self._paths, self._how)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows = foreign.log_rows(partition.value, *self._how)
+        rows = foreign.log_rows(partition.value, self._how)
         yield from rows.select(list(self._columns)).to_batches(max_chunksize=1 << 16)

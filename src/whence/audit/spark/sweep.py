@@ -14,7 +14,6 @@ Spark would give up the job.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import multiprocessing
@@ -29,6 +28,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
+from io import BytesIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +38,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from whence.audit.spark.tables import disk_errors, publish, staging
+from whence.audit.spark.place import replace_bytes
+from whence.audit.spark.tables import alone
 from whence.errors import ConfigError, TraceError, UsageError
 
 RUNNERS: Final = {"sim": "whence.lab.sim.sweep:point", "scale": "whence.lab.scale.sweep:point"}
@@ -309,7 +310,9 @@ def missing(grid: Grid, out: str | os.PathLike[str]) -> list[Point]:
 def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> None:
     """Run what is not yet finished in `out`, and keep it there. May be killed at any time."""
     place = Path(out)
-    with disk_errors(place), _alone(place):
+    with alone(place):
+        for left in (place / "points").glob("*/_temporary"):  # of one that was killed
+            shutil.rmtree(left, ignore_errors=True)
         todo, total = missing(grid, place), len(all_points(grid))
         tell = progress or (lambda done, failed, total: None)
         tell(total - len(todo), 0, total)
@@ -317,7 +320,7 @@ def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], pr
             return
         part, before = _new_part(place), total - len(todo)
         try:
-            with disk_errors(place), _telling(lambda: tell(*_counted(part, before), total)):
+            with _telling(lambda: tell(*_counted(part, before), total)):
                 _write(spark, grid.runner, todo, part)
         except (TraceError, UsageError):
             raise
@@ -368,17 +371,19 @@ def _counted(part: Path, before: int) -> tuple[int, int]:
 
 
 def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
-    """The results of all points of the grid, which are finished, as one table (`results`), also written into `out`."""
+    """The results of all points of the grid, which are finished, as one table (`results`), also written into `out`:
+    `results/results.parquet`."""
     place = Path(out)
-    with disk_errors(place), _alone(place), staging(place) as stage:
+    with alone(place):
         rows = finished(place)
         lacking = [p for p in all_points(grid) if p.point not in rows]
         if lacking:
             raise UsageError(f"{place}: {len(lacking)} points of {grid.name} have not been run; run the sweep again")
         table = results([rows[p.point] for p in all_points(grid)])
-        (Path(stage) / "results").mkdir()
-        pq.write_table(table, Path(stage) / "results" / "results.parquet", compression="zstd")
-        publish(stage, place, {"results": len(table)}, {"grid": msgspec.to_builtins(grid)})
+        (place / "results").mkdir(exist_ok=True)
+        sink = BytesIO()
+        pq.write_table(table, sink, compression="zstd")
+        replace_bytes(str(place.absolute() / "results" / "results.parquet"), sink.getvalue())
     return table
 
 
@@ -399,20 +404,6 @@ def _rows_in(part: Path) -> Rows:
         except (pa.ArrowException, OSError) as error:
             raise TraceError(f"{file}: damaged: {error}; delete it, and its points are run again") from None
     return rows
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """One sweep at a time in a directory."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"{out}: another sweep is at work here") from None
-        for left in (out / "points").glob("*/_temporary"):  # of one that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        yield
 
 
 def results(rows: Rows) -> pa.Table:

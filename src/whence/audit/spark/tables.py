@@ -1,9 +1,13 @@
-"""The tables of the pipeline: their published schemas, the gate before each, and writing that is all or nothing.
+"""The tables of the pipeline: their published schemas, and a directory of them that is written all or nothing.
 
-A table is a directory of Parquet files beside a manifest, `_whence.json`, written last; a reader goes by it. On
-a disk a table is written into a hidden directory and renamed when complete. In a store, which has no rename, its files
-are written in place under names that are never used again, and the manifest says which of them are the table. So a
-killed run leaves nothing that a later one would read, and running again replaces what was there.
+    out/_whence.json            the manifest, written last: which files are the tables
+    out/violations/NAME.parquet the files of a table; each has a name that is never used for anything else
+    out/_tasks/NAME.json        a note of what one task has judged and written: the next audit need not do it again
+    out/_tasks/TABLE/NAME       a file that is not published yet
+
+A task writes its files below `_tasks`, then its note. When all tasks are done the files are moved to their tables, and
+the manifest is written. So readers never see half an audit, and one that was killed goes on where it was. Only files
+that a manifest or a note names are ever removed.
 """
 
 from __future__ import annotations
@@ -12,31 +16,22 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whence.audit.judge.batch import tables as results
 from whence.audit.judge.batch.tables import Columns, arrow, columns
-from whence.audit.spark.place import (
-    Anywhere,
-    TraceFile,
-    is_local,
-    join,
-    names_in,
-    parquet,
-    place_of,
-    read_bytes,
-    remove,
-    write_bytes,
-)
+from whence.audit.spark import place as files
+from whence.audit.spark.place import Anywhere, is_local, join, names_in, place_of
 from whence.audit.trace.schema import COLUMNS, TRACE_VERSION
 from whence.errors import TraceError, UsageError
 
@@ -45,8 +40,9 @@ if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spar
     from pyspark.sql.types import StructType
 
 MANIFEST: Final = "_whence.json"
-NOTES: Final = "tasks"
-"""The directory of the notes that tasks leave for the next audit (`whence.audit.spark.kept`)."""
+TASKS: Final = "_tasks"
+EMPTY: Final = "empty.parquet"
+"""The file of a table without rows."""
 
 TABLES: Final[dict[str, Columns]] = {
     "events": columns(", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!"),
@@ -59,22 +55,21 @@ TABLES: Final[dict[str, Columns]] = {
 `metrics`: a null member means all members, a null window the whole run.
 The others are the judge's (`whence.audit.judge.batch.tables`)."""
 
+GROUP: Final = 1 << 22
+"""Rows of a row group. With each all of a dictionary is written: in small groups of a large run that is most of it."""
+SMALL: Final = 1 << 16
+"""Tables of fewer rows wait for others, and share a row group: a task may have 10^5 small runs, and a row group costs a
+millisecond and a place in the file's footer."""
+
+
+# -- schemas
+
 
 def spark_schema(table: str) -> StructType:
     """The published schema, for Spark."""
-    from pyspark.sql import types
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    kinds: dict[str, types.DataType] = {
-        "text": types.StringType(),
-        "int32": types.IntegerType(),
-        "int64": types.LongType(),
-        "double": types.DoubleType(),
-        "boolean": types.BooleanType(),
-        "texts": types.ArrayType(types.StringType(), False),
-        "int64s": types.ArrayType(types.LongType(), False),
-    }
-    fields = [types.StructField(name, kinds[kind], not required) for name, kind, required in TABLES[table]]
-    return types.StructType(fields)
+    return from_arrow_schema(arrow_schema(table))
 
 
 def arrow_schema(table: str) -> pa.Schema:
@@ -94,7 +89,7 @@ def require(df: DataFrame, table: str) -> DataFrame:
     return df.select(*(name for name, _, _ in TABLES[table]))
 
 
-# -- on disk
+# -- reading
 
 
 def read_table(spark: SparkSession, out: Anywhere, table: str) -> DataFrame:
@@ -102,20 +97,20 @@ def read_table(spark: SparkSession, out: Anywhere, table: str) -> DataFrame:
     return frame(spark, table, table_files(out, table))
 
 
-def frame(spark: SparkSession, table: str, files: Sequence[str]) -> DataFrame:
+def frame(spark: SparkSession, table: str, names: Sequence[str]) -> DataFrame:
     """The rows of these files of a table: read by Spark on a disk, by Arrow elsewhere."""
     schema, arrow_of = spark_schema(table), arrow_schema(table)
-    if not files:
+    if not names:
         return spark.createDataFrame([], schema)
-    if is_local(files[0]):
-        return require(spark.read.schema(schema).parquet(*files), table)
+    if is_local(names[0]):
+        return require(spark.read.schema(schema).parquet(*names), table)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.column(0).to_pylist():
-                yield from pq.read_table(parquet(str(file))).cast(arrow_of).to_batches(max_chunksize=1 << 16)
+                yield from pq.read_table(files.parquet(str(file))).cast(arrow_of).to_batches(max_chunksize=1 << 16)
 
-    listed = spark.createDataFrame([(file,) for file in files], "file string").repartition(len(files))
+    listed = spark.createDataFrame([(name,) for name in names], "file string").repartition(len(names))
     return listed.mapInArrow(read, schema)
 
 
@@ -125,17 +120,14 @@ def table_files(out: Anywhere, table: str) -> list[str]:
     entry = manifest(place).get("tables", {}).get(table)
     if entry is None:
         raise TraceError(f"{place}: no finished table {table!r} here")
-    names = entry.get("files")
-    if names is None:
-        names = [name for name in names_in(join(place, table)) if name.endswith(".parquet")]
-    return [join(place, table, name) for name in names]
+    return [join(place, table, name) for name in entry["files"]]
 
 
 def manifest(out: Anywhere) -> dict[str, Any]:
     """What is finished in this directory; empty when nothing is."""
     place = join(place_of(out), MANIFEST)
     try:
-        found: dict[str, Any] = json.loads(read_bytes(place))
+        found: dict[str, Any] = json.loads(files.read_bytes(place))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -143,133 +135,161 @@ def manifest(out: Anywhere) -> dict[str, Any]:
     return found
 
 
-LOCK: Final = ".lock"
-"""In a staging directory: locked for as long as somebody writes there."""
+# -- writing, in a task
+
+
+class Parts:
+    """The files of one task, not published yet: one for each table that it has rows of. Text stays a dictionary from
+    the trace to the table, and no row passes through the JVM."""
+
+    def __init__(self, out: str, task: str) -> None:
+        self._out = out
+        self.name = f"{task}-{uuid.uuid4().hex[:12]}"
+        self._open: dict[str, tuple[Any, Any]] = {}
+        self._waiting: dict[str, list[pa.Table]] = {}
+        self._rows: Counter[str] = Counter()
+        self.written: dict[str, dict[str, int]] = {}
+        """Table -> its files and the rows in each; complete when the task is over."""
+
+    def write(self, table: str, rows: pa.Table) -> None:
+        """Append to the task's file of this table."""
+        if not rows.num_rows:
+            return
+        name = f"{self.name}.parquet"
+        if table not in self._open:
+            sink = files.output(self._place(table, name))
+            self._open[table] = sink, pq.ParquetWriter(sink, _schema(table, rows), **_options(table))
+            self._waiting[table], self.written.setdefault(table, {})[name] = [], 0
+        schema = self._open[table][1].schema
+        if rows.schema.types == schema.types:
+            rows = pa.Table.from_arrays(rows.columns, schema=schema)
+        if rows.num_rows >= SMALL:
+            self._flush(table)  # what is large is not copied to be put together with them
+        self._waiting[table].append(rows if rows.schema == schema else rows.cast(schema))
+        self._rows[table] += rows.num_rows
+        self.written[table][name] += rows.num_rows
+        if self._rows[table] >= SMALL:
+            self._flush(table)
+
+    def _flush(self, table: str) -> None:
+        waiting = self._waiting[table]
+        if not waiting:
+            return
+        rows = waiting[0]
+        if len(waiting) > 1:  # each has dictionaries of its own
+            rows = pa.concat_tables(waiting).unify_dictionaries().combine_chunks()
+        self._open[table][1].write_table(rows, row_group_size=GROUP)
+        waiting.clear()
+        self._rows[table] = 0
+
+    def add(self, table: str, name: str, data: bytes) -> None:
+        """A file that is no Parquet."""
+        files.write_bytes(self._place(table, name), data)
+        self.written.setdefault(table, {})[name] = 1
+
+    def _place(self, table: str, name: str) -> str:
+        files.make_directory(join(self._out, TASKS, table))
+        return join(self._out, TASKS, table, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for table, (sink, writer) in self._open.items():
+            if kind is None:
+                self._flush(table)
+                writer.close()
+                sink.close()
+            else:
+                writer.is_open = False  # no footer: nobody will take it for a table
+
+
+def _schema(table: str, rows: pa.Table) -> pa.Schema:
+    """Text as it comes; what is never null is said to be so, which saves a level for each value."""
+    required = {name for name, _, never_null in TABLES[table] if never_null}
+    return pa.schema([field.with_nullable(field.name not in required) for field in rows.schema])
+
+
+def _options(table: str) -> dict[str, Any]:
+    """Statistics are what makes text slow to write: of the one table that is large there are only those that lead to
+    what is wrong (of which run a row group is its dictionary tells, too). Numbers of a dictionary hardly get smaller by
+    zstd, so that table does without. All ids of a run are one dictionary, however many they are: as text they take
+    several times as long."""
+    numbers = [name for name, kind, _ in TABLES[table] if kind == "int64"]
+    large = table == "verdicts"
+    return {
+        "compression": "snappy" if large else "zstd",
+        "store_schema": False,
+        "use_dictionary": [name for name, kind, _ in TABLES[table] if kind == "text"],
+        "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        "write_statistics": ["violation"] if large else [name for name, _, _ in TABLES[table] if name == "run"],
+        "dictionary_pagesize_limit": 1 << 28,
+        "write_batch_size": 1 << 14,
+    }
+
+
+# -- publishing
+
+
+Written = Mapping[str, Mapping[str, int]]
+"""Table -> its files, and the rows in each."""
 
 
 @contextmanager
-def staging(out: Anywhere, take: Callable[[str], None] = lambda stage: None) -> Iterator[str]:
-    """A place to write tables into: on a disk a hidden directory in `out`, which is gone afterwards (`publish` moves
-    finished tables out of it), unless the run was killed or interrupted with some tasks finished; else `out`. What such
-    runs left behind is removed first, but before that `take` may have it."""
-    if not is_local(out):
-        with disk_errors(place_of(out)):
-            take(place_of(out))
-            yield place_of(out)
-        return
-    place = Path(place_of(out))  # workers write into it, and may have been started in another directory
-    with disk_errors(place):
+def alone(out: Anywhere) -> Iterator[None]:
+    """A directory of this machine, made if need be, to write into: one process at a time (UsageError). The directory
+    itself is locked, so nothing is left of that. A store cannot be locked: its callers have to see to it."""
+    with disk_errors(out):
+        if not is_local(out):
+            yield
+            return
+        place = Path(place_of(out))
         place.mkdir(parents=True, exist_ok=True)
-        stage = place / f".staging-{uuid.uuid4().hex[:12]}"
-        with _alone(place):
-            stage.mkdir()
-            lock = os.open(stage / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-    interrupted = False
-    try:
-        with disk_errors(place):
-            take(str(stage))
-            _remove_unused(place)
-            yield str(stage)
-    except KeyboardInterrupt:  # as after a kill, the next run may take what is finished
-        interrupted = (stage / NOTES).exists()
-        raise
-    finally:
-        os.close(lock)
-        if not interrupted:
-            _remove_unused(place)  # this one, and what a worker of a killed run may still have written into another
+        lock = os.open(place, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"{out}: another process is writing here") from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(lock)
 
 
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """One process at a time: a staging directory is not taken for a left one before it is locked, and tables of two
-    audits are not mixed. The directory itself is locked: nothing is left of that. Not all file systems can do it."""
-    lock = os.open(place, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _remove_unused(place: Path) -> None:
-    with _alone(place):
-        for left in place.glob(".staging-*"):
-            if not _in_use(left):
-                shutil.rmtree(left, ignore_errors=True)
-
-
-def _in_use(stage: Path) -> bool:
-    """A running process holds its lock. A process id would not do: a killed run's may be another's by now."""
-    try:
-        lock = os.open(stage / LOCK, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
-
-
-def publish(
-    stage: str,
-    out: Anywhere,
-    rows: Mapping[str, int],
-    facts: Mapping[str, Any],
-    files: Mapping[str, Sequence[str]] | None = None,
-) -> None:
-    """Make the tables of `stage` those of `out`, in one step as far as a reader can tell: their entries leave the
-    manifest before the old tables do, and come back when all the new ones are there. `rows`: of each table. `facts`
-    (inputs and the like) go into the manifest. `files`: the names of the files of each table; others are of tasks that
-    failed. Without it, all files are the table's."""
+def publish(out: Anywhere, written: Written, facts: Mapping[str, Any]) -> None:
+    """Make these files the tables of `out`, in one step for a reader of the manifest: their entries leave it before
+    the old files do, and come back when all the new ones are there. `facts` (inputs and the like) go into the manifest.
+    A table without a file gets an empty one."""
     place = place_of(out)
-    with disk_errors(place), _alone(Path(place)) if is_local(place) else nullcontext():
-        known = manifest(place)
-        tables = {name: entry for name, entry in known.get("tables", {}).items() if name not in rows}
-        _write_manifest(place, {**known, "tables": tables})
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        for table, count in rows.items():
-            mine = None if files is None else sorted(files.get(table, ()))
-            if is_local(place):
-                _move(Path(stage) / table, Path(place) / table, mine)
-            tables[table] = {"rows": count, "finished": now, **({} if mine is None else {"files": mine})}
-        new = {"schema": TRACE_VERSION, **known, **facts, "finished": now, "tables": tables}
-        _write_manifest(place, new)
-        if not is_local(place):
-            for table in rows:
-                _only(place, table, tables[table]["files"])
+    known = manifest(place)
+    tables: dict[str, Any] = dict(known.get("tables", {}))
+    old = {table: set(tables.pop(table, {"files": ()})["files"]) for table in written}
+    for table, names in known.pop("unfinished", {}).items():
+        old.setdefault(table, set()).update(names)
+    unfinished = {table: sorted(names | set(written.get(table, ()))) for table, names in old.items()}
+    write_manifest(place, {**known, "tables": tables, "unfinished": unfinished})
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for table, names in written.items():
+        files.make_directory(join(place, table))
+        if not names and table in TABLES:
+            sink = files.output(join(place, table, EMPTY))
+            pq.write_table(arrow_schema(table).empty_table(), sink)
+            sink.close()
+        for name in set(names) & set(names_in(join(place, TASKS, table))):
+            files.move(join(place, TASKS, table, name), join(place, table, name))
+        mine = sorted(names) or ([EMPTY] if table in TABLES else [])
+        for name in old[table] - set(mine):
+            files.remove(join(place, table, name))
+        tables[table] = {"rows": sum(names.values()), "finished": now, "files": mine}
+    write_manifest(place, {"schema": TRACE_VERSION, **known, **facts, "finished": now, "tables": tables})
 
 
-def _move(table: Path, to: Path, files: Sequence[str] | None) -> None:
-    table.mkdir(exist_ok=True)
-    if files is not None:
-        for file in [file for file in table.iterdir() if file.name not in files]:
-            file.unlink()
-    if to.exists():
-        to.rename(table.with_name(f"old-{table.name}"))
-    table.rename(to)
-
-
-def _only(place: str, table: str, files: Sequence[str]) -> None:
-    """Remove files of this table that are not of it any more."""
-    for name in set(names_in(join(place, table))) - set(files):
-        remove(join(place, table, name))
-
-
-def _write_manifest(place: str, content: Mapping[str, Any]) -> None:
-    if not is_local(place):  # a store shows a file when it is complete
-        write_bytes(join(place, MANIFEST), json.dumps(content, indent=1).encode())
-        return
-    new = Path(place) / f".{MANIFEST}.{os.getpid()}"
-    with new.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(Path(place) / MANIFEST)
+def write_manifest(place: str, content: Mapping[str, Any]) -> None:
+    files.replace_bytes(join(place, MANIFEST), json.dumps(content, indent=1).encode())
 
 
 @contextmanager
@@ -286,8 +306,3 @@ def disk_errors(place: Anywhere) -> Iterator[None]:
         if full is None:
             raise
         raise TraceError(f"{place}: cannot write: {os.strerror(full)}") from error
-
-
-def inputs(files: Sequence[TraceFile]) -> list[dict[str, object]]:
-    """What was read, for the manifest."""
-    return [{"file": file.place, "size": file.size, "mtime_ns": file.mtime_ns} for file in files]

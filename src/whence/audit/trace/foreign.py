@@ -40,6 +40,11 @@ class ForeignStep(NamedTuple):
     line: int
 
 
+def event_id(name: str, process: str) -> str:
+    """The id of an event that a process of another system published."""
+    return f"{name}@{process}#1"
+
+
 def rows(steps: Iterable[ForeignStep], run: str, cluster: str, order: str, ended: bool = False) -> Imported:
     """The steps of each process by its counter. A number that is missing stays missing, and what depends on it is in
     doubt; of two steps with the same number the first is taken. Counters begin with the least number of all, 0 or 1: a

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, rows
+from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, event_id, rows
 from whence.errors import TraceError
 
 COUNTER: Final = "whence.counter"
@@ -82,7 +82,7 @@ def read_spans(
     refused: list[NotTaken] = []
     spans = [place for path in paths for place in _spans(path, refused)]
     published = {
-        (p.span.trace_id, p.span.span_id): f"{p.span.trace_id}:{p.span.span_id}@{p.process}#1"
+        (p.span.trace_id, p.span.span_id): event_id(f"{p.span.trace_id}:{p.span.span_id}", p.process)
         for p in spans
         if p.span.kind in _PRODUCER
     }

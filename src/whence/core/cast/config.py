@@ -15,28 +15,21 @@ _MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neig
 class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one cluster gossips. The defaults are the papers' where the papers have one (CCC11 section 6)."""
 
+    # As in `Settings`, computed; `load` is its `rate`. 0: by formula.
     mode: sizing.Mode = "rounds"
-    """`rounds`: items travel in the messages of the rounds, as in the papers: constant traffic, about half a round of
-    latency a hop. `eager`: items are pushed at once and forwarded once; rounds carry only digests and membership, and
-    the order layer pulls what is missing: latency of the network, traffic by load. `tree`: items are pushed at once
-    along trees over a few fixed neighbours, about one packet for each member; neighbours announce what they have, and
-    what the trees missed is pulled. All members of a cluster use the same mode."""
     round: int = 100_000_000
-    """Nanoseconds between two rounds of a member. Shorter: less latency in `rounds`, faster repair and faster
-    detection of crashes; cost: `fanout` messages a round for every member."""
+    fanout: int = 4
+    termination: int = 5
+    max_events: int = 20
+    members: int = 250
+    loss: float = 0.05
+    load: float = 6.0
+    history: int = 0
+    view: Literal["full", "partial"] = "full"
     in_step: bool = False
     """Rounds begin at multiples of `round` of the member's clock, so members with equal clocks are in step, as in the
     papers' model; else each begins at a random phase. In step, fewer rounds reach everybody (`sizing`), but all
     messages of a round are on their way at the same instant."""
-    fanout: int = 4
-    """Members that one message goes to. `sizing.choose` gives the least that reaches all with a wanted probability."""
-    termination: int = 5
-    """Rounds (`rounds`) or hops (`eager`) after its creation in which an item is forwarded. Larger: more members
-    reached, more copies. The papers' 4 and 5 reach all of 60 members with probability 0.95, of 125 with 0.55, of 250
-    hardly ever (but 98 % of them on average: `sizing.reach`, `sizing.coverage`); the order layer recovers the rest."""
-    max_events: int = 20
-    """Items in one message; the youngest go first. Too small for the load (`load * termination` is what is alive at a
-    time): old items are pushed out before everybody has them; `stats.truncated` counts them."""
     max_bytes: int = 60_000
     """Bytes of items in one message (by `Item.size`); the default fits a UDP datagram. A message may always hold one
     item, whatever its size: otherwise a large one could never be sent."""
@@ -45,24 +38,11 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     and joins are known sooner (`sizing.expire` grows with `members / (fanout * max_members)`); about 25 bytes each."""
     max_welcome: int = 100
     """Membership entries in the answer to a subscription; about 25 bytes each."""
-    members: int = 250
-    """The size of cluster to be ready for. Only a bound for formulas (the expiry of partial views, unsubscriptions):
-    the cluster may be larger or smaller."""
-    loss: float = 0.05
-    """Messages lost, as a fraction: what the formulas assume, not what is done."""
-    load: float = 6.0
-    """Items created a round in the whole cluster: what `buffer` and `history` are derived from (papers:
-    `coordinators * p = 6`)."""
     buffer: int = 0
     """Items held for forwarding in `rounds` mode; 0: `sizing.buffer(load, termination)`. On overflow the oldest are
     dropped and counted (`stats.overflow`)."""
     buffer_bytes: int = 4 << 20
     """Bytes held for forwarding (by `Item.size`); a single larger item may be held alone."""
-    history: int = 0
-    """Keys remembered to suppress second deliveries, about 200 bytes each; 0: `sizing.history(load, termination)`
-    (papers: 40). Too small: an item is handed up, and forwarded, twice."""
-    view: Literal["full", "partial"] = "full"
-    """`full`: everybody is known; memory and expiry grow with the cluster. `partial`: lpbcast's bounded view."""
     max_view: int = 4096
     """Members in a full view: a bound against a peer that invents members, not a setting to tune."""
     view_size: int = 20

@@ -16,22 +16,22 @@ binomial(F, 1-l).
 hops rather than by few slow ones. It is older when it arrives, about ln N instead of log_(1+F) N, and is forwarded in
 fewer rounds. The papers do not mention it: their fanout 4 and termination 5 reach all of 250 members with probability
 0.38 in step, but below 0.01 out of step (99.6 and 98 % of the members on average). Computed by the mean in slots of
-1/`_SLOTS` round, after the exact first throw.
+1/`SLOTS` round, after the exact first throw.
 
-**Trees**: the hops of shortest paths over a random graph (`_levels`). A push is lost with probability `l`; all below
-it wait for the first announcement of a neighbour, within a round, and for the answer to their request.
+**Trees**: the hops of shortest paths over a random graph (`levels`).
 
 Neglected: that fates are not quite independent, the luck of the second throw (out of step), partial views, load beyond
-`max_events`. `tests/core/cast/test_sizing.py` compares it with the real protocol: good to about two per cent.
+`max_events`. `lab/spread.py` predicts with it. `tests/core/cast/test_sizing.py` compares it with the real protocol:
+good to about two per cent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import count, islice, pairwise
+from itertools import count
 from math import ceil, exp, inf, log, log1p
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -42,7 +42,7 @@ _EXACT: dict[Mode, int] = {"rounds": 64, "eager": 24}
 """Infected members up to which the distribution is followed (the eager chain has two dimensions, hence fewer)."""
 _TINY = 1e-12
 """Smaller probabilities are not followed. They count as failures, so the result stays on the safe side."""
-_SLOTS = 32
+SLOTS = 32
 """Slots of a round, out of step. 64 lower a probability around 0.6 by 0.02, one around 0.95 by 0.002; 16 are too
 optimistic, 64 needlessly pessimistic."""
 _LONGEST = 60
@@ -69,7 +69,7 @@ Infection = tuple[float, float]
 """(infected, active) members: whole numbers while the distribution is followed, means beyond."""
 
 
-def _newly(susceptible: int, q: float) -> Iterator[tuple[int, float]]:
+def newly(susceptible: int, q: float) -> Iterator[tuple[int, float]]:
     """binomial(susceptible, 1-q), without its negligible ends."""
     if q <= 0.0:
         yield susceptible, 1.0
@@ -92,12 +92,12 @@ def _throw(state: Infection, members: int, fanout: int, loss: float, exact: int)
     if active <= 0:
         yield 0, 1.0
     elif infected == 1:  # nobody else has it: every ball hits
-        yield from _newly(fanout, loss)
+        yield from newly(fanout, loss)
     else:
         escape = 1 - fanout * (1 - loss) / (members - 1)
         q = exp(active * log(escape)) if escape > 0 else 0.0
         if infected <= exact:
-            yield from _newly(members - int(infected), q)
+            yield from newly(members - int(infected), q)
         else:
             yield (members - infected) * (1 - q), 1.0
 
@@ -157,7 +157,7 @@ def _drift(members: int, fanout: int, loss: float, lag: int = 0) -> Iterator[Out
         alone, total, mean, copies = 1.0, 0.0, 0.0, 0.0
         for late in range(termination):  # the rounds in which all the origin's balls got lost
             lost = 0.0
-            for hit, p in _newly(fanout, loss):
+            for hit, p in newly(fanout, loss):
                 if hit == 0:
                     lost = p
                 elif alone * p > 1e-9:
@@ -174,26 +174,26 @@ def _drift(members: int, fanout: int, loss: float, lag: int = 0) -> Iterator[Out
 def _ride(members: int, fanout: int, termination: int, loss: float, hit: int, lag: int = 0) -> tuple[float, float]:
     """The mean number of members left out, and of throws, when the origin's first throw hits `hit` members."""
     missing, throws = 0.0, 0.0
-    for left, thrown, _ in _slots(members, fanout, termination, loss, hit, lag):
+    for left, thrown, _ in slots_of(members, fanout, termination, loss, hit, lag):
         missing, throws = left, throws + thrown
     return missing, throws
 
 
-def _slots(
+def slots_of(
     members: int, fanout: int, termination: int, loss: float, hit: int, lag: int = 0
 ) -> Iterator[tuple[float, float, float]]:
     """Slot by slot from the origin's first throw on, which hits `hit` members: how many are left out, how many throw,
     how many have the item but throw no more.
 
-    A member that gets the item first throws in one of the next `_SLOTS` slots, equally likely, then once a round, one
-    older each time, while younger than `termination`. So those who throw in slot s at age a are `1/_SLOTS` of those who
+    A member that gets the item first throws in one of the next `SLOTS` slots, equally likely, then once a round, one
+    older each time, while younger than `termination`. So those who throw in slot s at age a are `1/SLOTS` of those who
     got it at age a in the last round, and those who threw a round ago at age a-1. A throw arrives `lag` slots later.
     """
     escape = 1 - fanout * (1 - loss) / (members - 1)
     decay = log(escape) if escape > 0 else -50.0
     missing = float(members - 1 - hit)
     # Every throw is one older and at most a round (and its way) later than the one before it.
-    slots = (termination - 1) * (_SLOTS + lag) + 1
+    slots = (termination - 1) * (SLOTS + lag) + 1
     nobody = [0.0] * (termination + 1)
     throws = [[1.0] + [0.0] * (termination - 1)]
     got = [nobody] * lag + [[0.0, float(hit)] + [0.0] * (termination - 1)]
@@ -201,11 +201,11 @@ def _slots(
     finished = 1.0 if termination == 1 else 0.0
     yield missing, 1.0, finished
     for s in range(1, slots):
-        now = [g / _SLOTS for g in recent[:termination]]
-        if s >= _SLOTS:
-            for a, thrown in enumerate(throws[s - _SLOTS][:-1]):
+        now = [g / SLOTS for g in recent[:termination]]
+        if s >= SLOTS:
+            for a, thrown in enumerate(throws[s - SLOTS][:-1]):
                 now[a + 1] += thrown
-            recent = [r - g for r, g in zip(recent, got[s - _SLOTS], strict=True)]
+            recent = [r - g for r, g in zip(recent, got[s - SLOTS], strict=True)]
         total = sum(now)
         infected = missing * (1 - exp(total * decay)) if total > 0 else 0.0
         missing -= infected
@@ -216,127 +216,12 @@ def _slots(
         yield missing, total, finished
 
 
-def _outlooks(
+def outlooks(
     members: int, fanout: int, loss: float, mode: Mode, in_step: bool, latency: float = 0.0
 ) -> Iterator[Outlook]:
     if in_step or mode == "eager":
         return _chain(members, fanout, loss, mode)
-    return _drift(members, fanout, loss, round(latency * _SLOTS))
-
-
-class Arrivals(msgspec.Struct, frozen=True):
-    """When a member gets an item: `cdf[i]` is the probability that it has it after `i * step` rounds. The last one is
-    below 1: some never get it."""
-
-    step: float
-    cdf: list[float]
-    noticed: list[float]
-    """For members that never get it: the probability that a digest has told them by then, from a member that has
-    stopped throwing it (one that still throws would bring the item)."""
-
-
-_AFTER = 6
-"""Rounds after the last throw for which `noticed` is computed."""
-
-
-class PrCast(NamedTuple):
-    """One item among `members`, thrown at `fanout` of them at a time for `termination` rounds or hops. `latency` of the
-    network is in rounds: slower hops are fewer, so out of step an item gets farther."""
-
-    members: int
-    fanout: int
-    termination: int
-    loss: float
-    mode: Mode = "rounds"
-    in_step: bool = False
-    latency: float = 0.0
-
-    def _by_termination(self) -> list[Outlook]:
-        """The outlook for a termination of 1, 2, .. `termination`; for trees, that of so many hops."""
-        if self.mode == "tree":
-            return _tree_outlooks(self.members, self.loss)
-        outlooks = _outlooks(self.members, self.fanout, self.loss, self.mode, self.in_step, self.latency)
-        return list(islice(outlooks, self.termination))
-
-    def reach(self) -> float:
-        """The probability that ALL members get the item."""
-        return self._by_termination()[-1][0] if self.members > 1 else 1.0
-
-    def coverage(self) -> list[float]:
-        """The expected fraction of members that the item reaches with a termination of 0, 1, .. `termination`. In step,
-        these are also the fractions after so many rounds."""
-        if self.members <= 1:
-            return [1.0] * (self.termination + 1)
-        return [1 / self.members, *(mean for _, mean, _ in self._by_termination())]
-
-    def copies(self) -> float:
-        """How often a member sends the item, on average over members: its price."""
-        return self._by_termination()[-1][2] if self.members > 1 else 0.0
-
-    def arrivals(self) -> Arrivals:
-        """When another member gets the item. The publisher's next round, in which it is first thrown, is up to a round
-        away, equally likely; in `eager` and `tree` mode it is thrown at once."""
-        members, fanout, termination, loss, mode, in_step, latency = self
-        if members <= 1:
-            return Arrivals(1.0, [1.0], [1.0])
-        if mode == "tree":
-            return _tree_arrivals(members, loss, latency)
-        others = members - 1
-        fanout = min(fanout, others)
-        lag = round(latency * _SLOTS)
-        told = fanout * (1 - loss) / others  # a given member's message of a round reaches a given other
-        if in_step or mode == "eager":
-            means = self.coverage()
-            by_hop = [max(0.0, (mean * members - 1) / others) for mean in means]
-            if mode == "eager":
-                quarter = max(latency, 1e-6) / 4
-                cdf = [by_hop[min(termination, i // 4)] for i in range(4 * termination + 1)]
-                return Arrivals(quarter, cdf, [1 - exp(-others * c * told * quarter * i) for i, c in enumerate(cdf)])
-            thrown = [p for p in by_hop[1:] for _ in range(_SLOTS)]
-            finished = [0.0] * len(thrown)
-        else:
-            left, finished = _left_out(members, fanout, termination, loss, lag)
-            thrown = [1 - one / others for one in left]
-        more = _AFTER * _SLOTS
-        thrown += [thrown[-1]] * more
-        finished += [finished[-1] if finished[-1] else thrown[-1] * others] * more
-        hazard, noticed = 0.0, []
-        for one in finished:
-            hazard += one / _SLOTS * told
-            noticed.append(1 - exp(-hazard))
-        return Arrivals(1 / _SLOTS, _phased(thrown, lag), _phased(noticed, lag))
-
-
-def _phased(values: list[float], lag: int) -> list[float]:
-    """The mean over all phases that the publisher's rounds may have; everything arrives `lag` slots later."""
-    got = [0.0] * lag + values + [values[-1]] * (_SLOTS + 1)
-    total, cdf = 0.0, []
-    for i in range(len(values) + _SLOTS + lag):
-        total += got[i] - (got[i - _SLOTS] if i >= _SLOTS else 0.0)
-        cdf.append(total / _SLOTS)
-    return cdf
-
-
-def _left_out(members: int, fanout: int, termination: int, loss: float, lag: int) -> tuple[list[float], list[float]]:
-    """Out of step, in each slot after the origin's first throw: the mean number of members without the item, and of
-    those that have it but throw it no more."""
-    slots = (termination - 1) * (_SLOTS + lag) + 1
-    left, finished = [0.0] * slots, [0.0] * slots
-    alone = 1.0
-    for late in range(termination):  # the rounds in which all the origin's balls got lost, as in `_drift`
-        lost = 0.0
-        for hit, p in _newly(fanout, loss):
-            if hit == 0:
-                lost = p
-            elif alone * p > 1e-9:
-                ride = [(float(members - 1), 0.0)] * (late * _SLOTS)
-                ride += [(m, f) for m, _, f in _slots(members, fanout, termination - late, loss, hit, lag)]
-                ride += [ride[-1]] * (slots - len(ride))
-                for i in range(slots):
-                    left[i] += alone * p * ride[i][0]
-                    finished[i] += alone * p * ride[i][1]
-        alone *= lost
-    return [a + alone * (members - 1) for a in left], finished
+    return _drift(members, fanout, loss, round(latency * SLOTS))
 
 
 @lru_cache(maxsize=256)
@@ -360,7 +245,7 @@ def choose(members: int, loss: float, target: float, mode: Mode = "rounds", in_s
         if 2 * fanout > best_cost:
             break
         before = -1.0
-        for termination, (probability, mean, copies) in enumerate(_outlooks(members, fanout, loss, mode, in_step), 1):
+        for termination, (probability, mean, copies) in enumerate(outlooks(members, fanout, loss, mode, in_step), 1):
             cost = copies + fanout + termination
             if cost >= best_cost or mean - before < 1e-12 or termination > _LONGEST:
                 break
@@ -413,7 +298,7 @@ def neighbours(members: int) -> int:
 
 def tree_hops(members: int) -> int:
     """Hops after which a tree has reached all but one in a hundred members."""
-    return next((h for h, share in enumerate(_levels(members)) if share >= 0.99), members)
+    return next((h for h, share in enumerate(levels(members)) if share >= 0.99), members)
 
 
 def graft(members: int, latency: int) -> int:
@@ -422,7 +307,7 @@ def graft(members: int, latency: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _levels(members: int) -> tuple[float, ...]:
+def levels(members: int) -> tuple[float, ...]:
     """The share of the other members that a tree of shortest paths has reached after 0, 1, 2 .. hops. Of the last ones
     reached each has its neighbours but one to pass it on to; members have half a neighbour more than they look for."""
     others = members - 1
@@ -436,40 +321,6 @@ def _levels(members: int) -> tuple[float, ...]:
         edges = max(1.0, min(others, neighbours(members) + 0.5) - 1)
         shares.append(1 - missing / others)
     return (*shares[:-1], 1.0)  # the graph is connected: somebody has the last ones as neighbours
-
-
-def _tree_outlooks(members: int, loss: float) -> list[Outlook]:
-    """By hops. Whoever is below a lost push asks, and gets a second copy with the next item; a push is lost now and
-    then. An item is missed for good if `_REQUESTS` requests or their answers are lost, too."""
-    shares = _levels(members)
-    others = members - 1
-    late = sum((b - a) * (1 - (1 - loss) ** h) for h, (a, b) in enumerate(pairwise(shares), 1))
-    copies = others / members * (1 + loss + late)
-    never = late * (1 - (1 - loss) ** 2) ** _REQUESTS
-    return [(exp(others * log1p(-never)), (1 + others * share * (1 - never)) / members, copies) for share in shares[1:]]
-
-
-_REQUESTS = 4
-"""As `cast.tree.REQUESTS`."""
-
-
-def _tree_arrivals(members: int, loss: float, latency: float) -> Arrivals:
-    """In rounds. Late ones come with the first announcement of their neighbours, which each makes in one of the next
-    two rounds, out of step."""
-    shares = _levels(members)
-    step = max(latency / 4, 1 / 200)
-    around = max(1, neighbours(members) - 1)
-    asked = graft(members, 1) * latency + 2 * latency
-    cdf = []
-    for i in range(ceil(((len(shares) + 1) * latency + asked + 2) / step) + 1):
-        got = 0.0
-        for h, (a, b) in enumerate(pairwise(shares), 1):
-            since, in_time = i * step - h * latency, (1 - loss) ** h
-            if since > -step / 2:
-                announced = min(1.0, max(0.0, since - asked) / 2)
-                got += (b - a) * (in_time + (1 - in_time) * (1 - (1 - announced) ** around))
-        cdf.append(got * (1 - 1e-12))
-    return Arrivals(step, cdf, [(i + 1) / len(cdf) for i in range(len(cdf))])
 
 
 def silence(loss: float) -> int:

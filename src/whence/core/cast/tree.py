@@ -10,8 +10,8 @@ live, so trees can be built on them. Rules:
    `degree + SPARE`. An `urgent` request is always accepted: a random other neighbour is told to go (`Disconnect`).
 2. A link lives by messages that only neighbours send, at least one in two rounds. One that is silent for too long, or
    whose connection the runtime lost, is dropped, and another member is asked at once.
-3. Who is no neighbour and speaks like one is accepted if there is room, else told to go. So a link that only one end
-   knows of heals, whatever was lost.
+3. A member that speaks like a neighbour and is none is accepted if there is room, else told to go. So a link that only
+   one end knows of heals, whatever was lost.
 4. A neighbour that fell silent is remembered. It is asked again, urgently, when it is heard, and every `lost_every`
    rounds. So after a partition the two sides do not stay apart, each with all the neighbours it wants.
 
@@ -244,7 +244,7 @@ REQUESTS = 4
 """How often an announced item is asked for, and how many announcers are remembered."""
 
 
-class Held:
+class _HeldItems:
     """The last items, for those who ask: bounded in number and bytes, first in first out."""
 
     def __init__(self, config: CastConfig, stats: CastStats) -> None:
@@ -301,7 +301,7 @@ class TreeCast(Dissemination):
     ) -> None:
         super().__init__(me, config, view, rng, vet)
         self.overlay = Overlay(config, view, rng, self._send)
-        self._held = Held(config, self.stats)
+        self._held = _HeldItems(config, self.stats)
         self._news: deque[tuple[Key, int]] = deque(maxlen=config.buffer_items)  # to be announced, while they are held
         self._told: list[tuple[Key, int]] = []  # announced to half of the neighbours
         self._missing: dict[Key, _Missing] = {}  # in the order of `ask_at`

@@ -31,41 +31,41 @@ MAX_DEPTH = 64
 """Deeper trees are refused from a peer: 64 forks in a row without a join."""
 
 
-class Stamp(NamedTuple):
+class TreeStamp(NamedTuple):
     """A process, or (with id 0) what a message says of one."""
 
     id: Id
     event: Event
 
 
-SEED = Stamp(1, 0)
+SEED = TreeStamp(1, 0)
 
 
-def fork(stamp: Stamp) -> tuple[Stamp, Stamp]:
+def fork(stamp: TreeStamp) -> tuple[TreeStamp, TreeStamp]:
     """Two stamps that share the id and know the same events."""
     left, right = split(stamp.id)
-    return Stamp(left, stamp.event), Stamp(right, stamp.event)
+    return TreeStamp(left, stamp.event), TreeStamp(right, stamp.event)
 
 
-def join(a: Stamp, b: Stamp) -> Stamp:
+def join(a: TreeStamp, b: TreeStamp) -> TreeStamp:
     """One stamp with both shares, that knows what either knows."""
-    return Stamp(add(a.id, b.id), merge(a.event, b.event))
+    return TreeStamp(add(a.id, b.id), merge(a.event, b.event))
 
 
-def peek(stamp: Stamp) -> Stamp:
+def peek(stamp: TreeStamp) -> TreeStamp:
     """What it knows, without its id."""
-    return Stamp(0, stamp.event)
+    return TreeStamp(0, stamp.event)
 
 
-def event(stamp: Stamp) -> Stamp:
+def event(stamp: TreeStamp) -> TreeStamp:
     """One more event in the own share."""
     if stamp.id == 0:
         raise UsageError("a stamp without id cannot count events: only a process that owns a share of the interval can")
     filled = fill(stamp.id, stamp.event)
-    return Stamp(stamp.id, filled if filled != stamp.event else grow(stamp.id, stamp.event)[0])
+    return TreeStamp(stamp.id, filled if filled != stamp.event else grow(stamp.id, stamp.event)[0])
 
 
-def leq(a: Stamp, b: Stamp) -> bool:
+def leq(a: TreeStamp, b: TreeStamp) -> bool:
     """All that `a` knows is known to `b`."""
     return event_leq(a.event, b.event)
 
@@ -241,7 +241,7 @@ class _Bits:
         return bytes(int("".join(map(str, padded[at : at + 8])), 2) for at in range(0, len(padded), 8))
 
 
-def encode(stamp: Stamp) -> bytes:
+def encode(stamp: TreeStamp) -> bytes:
     """The stamp as bytes: a bit per leaf or node, numbers as they need."""
     bits = _Bits()
     _put_id(bits, stamp.id)
@@ -250,10 +250,10 @@ def encode(stamp: Stamp) -> bytes:
 
 
 @lru_cache(maxsize=4096)  # a held message is checked many times; trees never change
-def decode(data: bytes) -> Stamp:
+def decode(data: bytes) -> TreeStamp:
     """The inverse of `encode`; `BadMessage` for anything that is no stamp in normal form."""
     bits = _Bits(data)
-    stamp = Stamp(_get_id(bits, 0), _get_event(bits, 0))
+    stamp = TreeStamp(_get_id(bits, 0), _get_event(bits, 0))
     if encode(stamp) != data:
         raise BadMessage("an interval tree clock with a tail that does not belong to it")
     return stamp

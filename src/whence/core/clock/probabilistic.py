@@ -44,18 +44,6 @@ def unrank(set_id: int, R: int, K: int) -> Keys:
     return tuple(keys)
 
 
-def rank(keys: Keys, R: int) -> int:
-    """The inverse of `unrank`: the number of sets before `keys`."""
-    _check(R, len(keys))
-    if list(keys) != sorted(set(keys)) or not 0 <= keys[0] <= keys[-1] < R:
-        raise ValueError(f"{keys} are not ascending entries of 0 .. {R - 1}")
-    set_id, x = 0, 0
-    for left, key in zip(range(len(keys) - 1, -1, -1), keys, strict=True):
-        set_id += sum(comb(R - 1 - skipped, left) for skipped in range(x, key))
-        x = key + 1
-    return set_id
-
-
 def keys_of(rng: Random, R: int, K: int) -> Keys:
     """Keys for a process: every set is equally likely (PCO17 section 4.1.3)."""
     _check(R, K)

@@ -33,36 +33,28 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     small share, in a cluster without tickets."""
     tickets: int
     """`n`, the entries of the clock: header bytes and check time grow with it."""
+    # As in `Settings`, computed: times in nanoseconds, sizes in frames and bytes.
     recovery: Recovery = "Rk"
-    """Whom to ask for what is missing: nobody, the source (R1), `k` members at random (Rk). R1 costs one message and
-    fails with its source; Rk costs `k` and spreads the load (CCC11 section 5.2)."""
     k: int = 4
-    """Rk: how many to ask; right for a failure probability up to `k / 2N` (Theorem 5.2)."""
     once: bool = False
-    """Recovery as CCC11 prints it: one request for each missing event, to its source (R1) or to `k` members at random
-    (Rk), and none for what only digests show. Fewer messages; the last event of a burst may stay lost."""
+    replacement: Replacement = "fifo"
     time_to_terminate_ns: int
-    """How long gossip itself may still bring a missing event before recovery starts; papers: the duration of a PrCast.
-    Shorter recovers sooner and asks for more that was on its way."""
     time_to_recover_ns: int
-    """How long an answer may take before the gap is skipped (`reliable`: asked again). At least a round trip."""
+    buffer: int
+    buffer_bytes: int = 64 << 20
+    hold: int
+    hold_bytes: int = 64 << 20
+    abandon_ns: int
+    contract: Contract | None = None
+    mechanism: str = ""
+    survey: SurveyConfig = SurveyConfig()
+    hop_ns: int = 1
+    """Duration of one hop of gossip: a frame's age in hops, as time."""
+    memory_ns: int
+    """How long events of a crashed owner's tenure stay deliverable after the next tenure has begun."""
     tail_attempts: int = 5
     """How often the silent tail (an event nobody has followed up on) is asked for. Departs from "once per id": nothing
     waits for it and no later event will show the loss."""
-    buffer: int
-    """`B`, frames kept for others' recovery; Theorem 5.1: `2 mu T`."""
-    buffer_bytes: int = 64 << 20
-    """`B` in bytes; the smaller bound rules."""
-    replacement: Replacement = "fifo"
-    """What leaves a full `B`: the frame that came first (`fifo`), or the oldest by age, and what is stable even before
-    (`age`: CCC11 section 5.2; only in a cluster with tickets)."""
-    hop_ns: int = 1
-    """Duration of one hop of gossip: a frame's age in hops, as time."""
-    hold: int
-    """`H` and `R` together, frames received too early. Full: `causal` skips the oldest gap, `reliable` drops the newest
-    frame, which is asked for again."""
-    hold_bytes: int = 64 << 20
-    """`H` and `R` in bytes."""
     max_frame_events: int = 1024
     """Events in one frame: the unit of the causal check, of recovery and of loss."""
     max_ranges: int = 64
@@ -70,23 +62,9 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_answer_frames: int = 256
     """Frames in one ACKRECOVER; more is asked for again."""
     max_answer_bytes: int = 1 << 20
-    """Bytes in one ACKRECOVER."""
-    abandon_ns: int
-    """`reliable`: after this long, what every known member has said it lacks is given up. Longer survives longer
-    partitions; shorter unblocks sooner when the last holder is dead."""
-    memory_ns: int
-    """How long events of a crashed owner's tenure stay deliverable after the next tenure has begun."""
     max_jump: int = 1 << 28
     """A timestamp this many events ahead of anything known is absurd: a hostile peer, not a long absence. Smaller
     cuts off honest peers of a busy cluster after a partition."""
-
-    contract: Contract | None = None
-    """A cluster without tickets, where everybody may publish: its (N, R, K) clock follows from this. None: tickets."""
-    mechanism: str = ""
-    """A cluster without tickets whose causal order is made by this mechanism of the SURVEY (`MECHANISMS`,
-    docs/survey.md), the same for all members. Empty: tickets, or a contract."""
-    survey: SurveyConfig = SurveyConfig()
-    """Settings of the mechanism."""
 
     @property
     def kind(self) -> str:

@@ -29,7 +29,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
 from operator import le
 
 import msgspec
@@ -50,9 +49,10 @@ from whence.core.clock import (
     Range,
 )
 from whence.core.clock.cct import merge
+from whence.core.clock.event import around_seq
 from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
-from whence.core.order.outputs import Arrived, Blocked, Dropped, Missing, OrderOutput
+from whence.core.order.outputs import Arrived, Blocked, Dropped, MissingRange, OrderOutput
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 
 MAX_OWNERS = 16  # tenures remembered per ticket
@@ -100,13 +100,7 @@ class Owners:
         return tuple((t, inc, owner) for t, table in enumerate(self.tables) for inc, owner in table.items())
 
 
-@lru_cache(maxsize=64)
-def _named(ticket: int, inc: int) -> str:
-    """How the ids of the events of a tenure begin."""
-    return f"{ticket}:{Incarnation.unpack(inc)}:"
-
-
-class Held:
+class _HeldFrame:
     """A frame in `H` (or `R`): received, waiting for what precedes it."""
 
     __slots__ = ("delivered", "frame", "recovered", "size", "watch")
@@ -132,7 +126,7 @@ class TicketOrdering(Ordering[int, Frame]):
         self.blocking = config.order == "reliable"
         self.clock = CctClock(config.tickets, exact=self.blocking)
         self.past: tuple[Entry, ...] = tuple(self.clock.T)  # weak orders only: what was delivered, with all its past
-        self.held: dict[Key, Held] = {}
+        self.held: dict[Key, _HeldFrame] = {}
         self.owners = Owners(config.tickets)
         self._watch: list[list[tuple[Entry, int, Key]]] = [[] for _ in range(config.tickets)]  # heaps
         self._watched = 0
@@ -150,7 +144,8 @@ class TicketOrdering(Ordering[int, Frame]):
         assert tenure is not None
         ticket, inc = tenure
         at, upto = self.clock.T[ticket]
-        return Numbering(_named(ticket, inc), upto + 1 if at == inc else 1, f"@{self.me}")
+        before, after = around_seq(ticket, inc, self.me)
+        return Numbering(before, upto + 1 if at == inc else 1, after)
 
     def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> Frame:
         """Rule 1."""
@@ -248,7 +243,7 @@ class TicketOrdering(Ordering[int, Frame]):
             super()._late(frame, out)
 
     def _hold(self, key: Key, frame: Frame, recovered: bool, now: int, out: list[OrderOutput]) -> None:
-        held = self.held[key] = Held(frame, recovered)
+        held = self.held[key] = _HeldFrame(frame, recovered)
         self.held_bytes += held.size
         if self.early:
             held.delivered = True
@@ -333,10 +328,10 @@ class TicketOrdering(Ordering[int, Frame]):
                     self._release(key)
                     self._deliver(held.frame, over_gap, now, out, handed=held.delivered)
 
-    def _watching(self, ticket: int) -> list[tuple[Key, Held]]:
+    def _watching(self, ticket: int) -> list[tuple[Key, _HeldFrame]]:
         """The held frames that wait for no more of this ticket than there is now."""
         heap, upto = self._watch[ticket], self.clock.T[ticket]
-        found: list[tuple[Key, Held]] = []
+        found: list[tuple[Key, _HeldFrame]] = []
         while heap and heap[0][0] <= upto:
             wanted, _, key = heapq.heappop(heap)
             held = self.held.get(key)
@@ -356,7 +351,7 @@ class TicketOrdering(Ordering[int, Frame]):
             return [r for r in (own, prior) if r]
         return self.clock.missing(frame.deps, frame.orphans)
 
-    def _watch_first(self, key: Key, held: Held, missing: list[Range]) -> None:
+    def _watch_first(self, key: Key, held: _HeldFrame, missing: list[Range]) -> None:
         """Check a held frame again only when the first run of events that it misses has come: a busy ticket moves
         often."""
         ticket, inc, _, last = missing[0]
@@ -368,7 +363,7 @@ class TicketOrdering(Ordering[int, Frame]):
             heap[:] = [w for w in heap if w[2] in self.held and self.held[w[2]].watch == (ticket, w[0])]
             heapq.heapify(heap)
 
-    def _release(self, key: Key) -> Held:
+    def _release(self, key: Key) -> _HeldFrame:
         held = self.held.pop(key)
         self.held_bytes -= held.size
         return held
@@ -563,7 +558,7 @@ class TicketOrdering(Ordering[int, Frame]):
             raise UsageError(f"ticket {ticket} in {event!r}: the cluster has {self.config.tickets}")
         for key, held in self.held.items():
             if key[:2] == (ticket, inc) and held.frame.first <= seq <= held.frame.last:
-                missing = tuple(self._explain(Missing.of(r), r[:2]) for r in self._missing(held.frame))
+                missing = tuple(self._explain(MissingRange.of(r), r[:2]) for r in self._missing(held.frame))
                 return Blocked(event, "held", missing, self._until(key))
         if any(t == ticket and i == inc and a <= seq <= b for t, i, a, b in self._given_up):
             return Blocked(event, "obsolete")

@@ -22,7 +22,7 @@ from whence.core.order.outputs import (
     Deliver,
     Dropped,
     GaveUp,
-    Missing,
+    MissingRange,
     OrderOutput,
     OrderStats,
     Published,
@@ -442,13 +442,13 @@ class Ordering(ABC, Generic[O, F]):
         """When a held frame is delivered over the gap before it."""
         return next((at for at, k in self._deadlines if k == key), None)
 
-    def _explain(self, base: Missing, count: Count[O]) -> Missing:
+    def _explain(self, base: MissingRange, count: Count[O]) -> MissingRange:
         """The same with who was asked for it."""
         pursuit = self.pursuits.by_count.get(count)
         if pursuit is None:
             return base
         asked, denied = dict(pursuit.asked), tuple(pursuit.denied)
-        return Missing(base.ticket, base.incarnation, base.first, base.last, asked, denied, pursuit.next_at)
+        return MissingRange(base.ticket, base.incarnation, base.first, base.last, asked, denied, pursuit.next_at)
 
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
@@ -566,8 +566,10 @@ class OwnersLayer(Ordering[str, OF], Generic[OF, C]):
     def _source(self, of: str, inc: int) -> MemberId | None:
         return of
 
-    def _explained(self, gaps: Sequence[Span[str]]) -> tuple[Missing, ...]:
-        return tuple(self._explain(Missing(None, owner, first, last), (owner, 0)) for owner, _, first, last in gaps)
+    def _explained(self, gaps: Sequence[Span[str]]) -> tuple[MissingRange, ...]:
+        return tuple(
+            self._explain(MissingRange(None, owner, first, last), (owner, 0)) for owner, _, first, last in gaps
+        )
 
     def why_blocked(self, event: str) -> Blocked:
         try:

@@ -107,7 +107,7 @@ OrderOutput = Send | Notice
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingRange:
     """One run of missing events that a held event waits for."""
 
     ticket: int | None
@@ -123,7 +123,7 @@ class Missing:
     next_attempt_ns: int | None = None
 
     @classmethod
-    def of(cls, r: Range) -> Missing:
+    def of(cls, r: Range) -> MissingRange:
         return cls(r[0], str(Incarnation.unpack(r[1])), r[2], r[3])
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class Blocked:
     event: str
     state: str
     """`held`: waiting for `missing`. `delivered`, `obsolete` (given up before it came), `unknown` (never received)."""
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingRange, ...] = ()
     until_ns: int | None = None
     """When it is delivered over the gap; None: it waits for as long as it takes."""
     short: int = 0

@@ -299,7 +299,7 @@ class KeyCursor(Cursor):
         return cursor
 
 
-class Known(Protocol):
+class _ClockKnown(Protocol):
     """What frames are checked against: the state of an order layer."""
 
     queue: Generations
@@ -310,7 +310,7 @@ class Known(Protocol):
     def joining(self) -> bool: ...
 
 
-def check_free(frame: FreeFrame, ordering: Known) -> None:
+def check_free(frame: FreeFrame, ordering: _ClockKnown) -> None:
     """Raise a `BadFrame` for what no honest peer of this cluster sends, or passes on."""
     if frame.vector.R > MAX_ENTRIES:
         raise BadFrame(f"a vector of {frame.vector.R} entries")
@@ -322,7 +322,7 @@ def check_free(frame: FreeFrame, ordering: Known) -> None:
         _check_against(frame, stamp, ordering)
 
 
-def check_state(state: FreeState, ordering: Known) -> None:
+def check_state(state: FreeState, ordering: _ClockKnown) -> None:
     """Raise a `BadMessage` for a snapshot that contradicts itself: its counts are indexed by its keys."""
     R = {g.generation: g.V.R for g in state.generations}
     if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
@@ -340,7 +340,7 @@ def check_state(state: FreeState, ordering: Known) -> None:
             raise BadMessage(f"a frame of {frame.vector.R} entries waits in a generation of {R.get(frame.generation)}")
 
 
-def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: Known) -> None:
+def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: _ClockKnown) -> None:
     """What needs clocks to judge by."""
     queue, jump = ordering.queue, ordering.config.max_jump
     clock = queue.clocks.get(frame.generation)

@@ -41,8 +41,3 @@ def recovery_fanout(members: int, failure: float) -> int:
 def reply_probability(members: int, failure: float) -> float:
     """Lemma 5.2: the probability, at least, that one of `recovery_fanout(...)` processes is alive."""
     return 1.0 - math.pow(_BASE, members * failure)
-
-
-def tolerated_failure(members: int, k: int) -> float:
-    """Theorem 5.2: asking `k` is right for a failure probability of at most `k / 2n`."""
-    return min(1.0, k / (2 * members))

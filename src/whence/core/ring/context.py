@@ -203,7 +203,7 @@ LAST_ERA = (msg.MAX_EPOCH << msg.ERA_SHIFT) - MAX_TERM_JUMP
 """No era above is believed: what this process adds to one that it believes never passes 64 bits."""
 
 
-class Promise(msgspec.Struct, frozen=True):
+class _Promised(msgspec.Struct, frozen=True):
     """Given by ACKCOORD: to vouch for nobody on these tickets below `floor`."""
 
     excluder: msg.Holder
@@ -236,7 +236,7 @@ class Table:
         self.era = 0
         self.anchor = 0
         """An era known from a snapshot or a disk: jumps are measured from there, too."""
-        self.promises: dict[MemberId, Promise] = {}
+        self.promises: dict[MemberId, _Promised] = {}
         self._silent: dict[int, tuple[int, int]] = {}
 
     # --- what is over ---
@@ -276,7 +276,7 @@ class Table:
         self.promises.pop(excluder.member, None)
         while len(self.promises) >= self.MAX_PROMISES:
             self._keep_for_good(next(iter(self.promises)))
-        self.promises[excluder.member] = Promise(excluder, nonce, frozenset(tickets), floor_of(era))
+        self.promises[excluder.member] = _Promised(excluder, nonce, frozenset(tickets), floor_of(era))
         self.saw(era)
 
     def promised(self, excluder: msg.Holder) -> int:

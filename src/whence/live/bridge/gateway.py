@@ -37,6 +37,7 @@ from whence.live.bridge.envelope import (
     unwrap,
     wrap,
 )
+from whence.live.bridge.merge import Crossing
 
 Numbering = tuple[str, int, int, MemberId]
 """Cluster, ticket, incarnation, owner: whose events have rising numbers."""
@@ -57,16 +58,7 @@ class Forward(msgspec.Struct, frozen=True, gc=False):
     """The event's id where it is taken from."""
 
 
-class Passed(msgspec.Struct, frozen=True, gc=False):
-    """The bridge has brought an event across: its ids on both sides."""
-
-    source: str
-    event: str
-    to: str
-    published: str
-
-
-GatewayOutput = Forward | Passed
+GatewayOutput = Forward | Crossing
 
 
 @dataclass
@@ -253,7 +245,7 @@ class Gateway:
         if len(have) > MAX_TENURES:
             del have[next(iter(have))]
         self.learned = True
-        return [Passed(source, str(EventId(*heading.hop)), cluster, str(event))]
+        return [Crossing(source, str(EventId(*heading.hop)), cluster, str(event))]
 
     def ledger(self) -> bytes:
         """What has to be on disk before the events read so far are done with."""

@@ -24,7 +24,7 @@ from whence.core.wire import DEFAULT
 from whence.errors import DiskError, UsageError
 from whence.files import write_whole
 from whence.live.api import LISTEN, Cluster, Join, create, join
-from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput, Passed
+from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput
 from whence.live.bridge.merge import CROSSINGS, Crossing, lines
 from whence.live.events import Event, Events
 from whence.live.publisher import Publisher
@@ -161,7 +161,7 @@ class Bridge:
             for event in batch:
                 out += self.gateway.read(name, _id_of(event), event.payload)
             await self._publish([o for o in out if isinstance(o, Forward)])
-            self._record([o for o in out if isinstance(o, Passed)])
+            self._record([o for o in out if isinstance(o, Crossing)])
             if self.gateway.learned:
                 self._save()
             if stats.refused > refused:
@@ -174,9 +174,9 @@ class Bridge:
             if payloads:
                 await self._publishers[to].publish_many(payloads)
 
-    def _record(self, passed: list[Passed]) -> None:
-        if self._crossings is not None and passed:
-            self._crossings.write(lines(Crossing(p.source, p.event, p.to, p.published) for p in passed))
+    def _record(self, crossings: list[Crossing]) -> None:
+        if self._crossings is not None and crossings:
+            self._crossings.write(lines(crossings))
 
     def stats(self, cluster: str) -> dict[str, int]:
         """What became of the events of a cluster, and the counters of the member there."""

@@ -26,7 +26,7 @@ CROSSINGS = "crossings.ndjson"
 
 
 class Crossing(msgspec.Struct, frozen=True, rename={"copy": "as"}):
-    """The event of `cluster` was published in `to` under another id."""
+    """The bridge has brought an event of `cluster` across: it was published in `to` under another id."""
 
     cluster: str
     event: str

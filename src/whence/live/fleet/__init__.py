@@ -4,9 +4,7 @@
 |---|---|
 | `process.py` | one supervised child process, and a group of them |
 | `channel.py` | the child's end: JSON lines in, JSON lines out |
-| `task.py` | the task of a child with members |
+| `task.py` | the task of a child with members, its load, and plans of kills, partitions and restarts; pure |
 | `member.py` | the program of a child: members of one cluster, with a load |
-| `load.py` | the load: how many events are due, and their payloads; pure |
-| `plan.py` | a schedule of kills, partitions and restarts; pure |
 | `fleet.py` | a cluster spread over processes: start, kill, cut, heal, wait, collect |
 """

@@ -14,7 +14,7 @@ import random
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -82,7 +82,7 @@ MAX_TOLD = 64
 """Peers whose settings differ, and of which that is logged."""
 
 
-def lease_ns() -> int:
+def boot_ns() -> int:
     """The members' clock. It is never set, and counts the time that the machine sleeps, where the system has such a
     clock: with `time.monotonic_ns`, which Linux stops meanwhile, a resumed laptop would still own its ticket."""
     return time.clock_gettime_ns(_BOOTTIME) if _BOOTTIME is not None else time.monotonic_ns()
@@ -129,8 +129,7 @@ class Host:
         self._transport: Transport | None = None
         self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
-        self._decisions: dict[int, asyncio.Future[str]] = {}
+        self._replies: dict[int, asyncio.Future[Any]] = {}
         self._deciding: set[asyncio.Future[None]] = set()
         self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
@@ -192,7 +191,10 @@ class Host:
             return self._kind.transport(self.listen, self.stats)
         server_tls, client_tls = self._tls or (None, None)
         limits = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_message_bytes + 512)  # seal, direction
-        tcp = self._tcp = TcpTransport(
+        kind = TcpTransport
+        if self._kind == "udp":
+            from whence.live.net.udp import UdpTransport as kind  # lazily: it takes memory
+        self._tcp = kind(
             self.listen,
             self.stats,
             self._greeting,
@@ -204,11 +206,7 @@ class Host:
             server_tls=server_tls,
             client_tls=client_tls,
         )
-        if self._kind == "tcp":
-            return tcp
-        from whence.live.net.udp import UdpTransport  # lazily: it takes memory
-
-        return UdpTransport(tcp)
+        return self._tcp
 
     async def close(self) -> None:
         """Stop listening and drop all connections; what clusters are left are not told."""
@@ -320,7 +318,7 @@ class Host:
 
     def _wake(self, node: Node) -> None:
         self._timers.pop(node.cluster, None)
-        node.planned, now = NEVER, lease_ns()
+        node.planned, now = NEVER, boot_ns()
         if node.wake_at is not None and node.wake_at > now:  # put off in the meantime
             self._sleep(node, now)
         elif node.wake_at is not None:
@@ -438,18 +436,14 @@ class Host:
                     connection.urgent = hello.urgent
             case Ask():
                 self._say(hello.address, self._answer(hello))
-            case Answer():
-                waiting = self._answers.get(hello.nonce)
+            case Answer() | Decided():
+                waiting = self._replies.get(hello.nonce)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(hello)
             case Decide():
                 task = asyncio.ensure_future(self._decide(hello, connection.may_publish))
                 self._deciding.add(task)
                 task.add_done_callback(self._deciding.discard)
-            case Decided():
-                decision = self._decisions.get(hello.nonce)
-                if decision is not None and not decision.done():
-                    decision.set_result(hello.refused)
 
     async def _decide(self, decide: Decide, may_publish: bool) -> None:
         """Somebody with the cluster's keys wants its ring founded again (rule C0)."""
@@ -463,20 +457,25 @@ class Host:
         else:
             log.warning("%s: %s says that the council is lost for good", decide.cluster, decide.address)
             try:
-                await force_found(node, lease_ns())
+                await force_found(node, boot_ns())
             except UsageError as error:
                 refused = str(error)
         self._say(decide.address, Decided(decide.nonce, refused))
 
     async def decide(self, address: str, cluster: str, timeout: float) -> str:
         """Have the member at this address found the ring again; returns why it does not. Raises TimeoutError."""
-        nonce = _NONCES.getrandbits(48)
-        waiting = self._decisions[nonce] = asyncio.get_running_loop().create_future()
+        question = Decide(cluster, self.address, _NONCES.getrandbits(48))
+        decided: Decided = await self._reply(address, question, timeout)
+        return decided.refused
+
+    async def _reply(self, address: str, question: Ask | Decide, timeout: float) -> Any:
+        """The answer to a question. Raises TimeoutError."""
+        waiting = self._replies[question.nonce] = asyncio.get_running_loop().create_future()
         try:
-            self._say(address, Decide(cluster, self.address, nonce))
+            self._say(address, question)
             return await asyncio.wait_for(waiting, timeout)
         finally:
-            del self._decisions[nonce]
+            del self._replies[question.nonce]
 
     def _claim(self, address: str, name: str) -> None:
         try:
@@ -534,18 +533,13 @@ class Host:
     async def ask(self, address: str, cluster: str, timeout: float) -> Answer | None:
         """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
         Raises UsageError if their settings cannot work together."""
-        nonce = _NONCES.getrandbits(48)
-        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._answers[nonce] = waiting
         node = self._nodes.get(cluster)
         mine = {} if node is None else self.settings(node)
         try:
-            self._say(address, Ask(cluster, self.address, nonce, mine))
-            answer = await asyncio.wait_for(waiting, timeout)
+            question = Ask(cluster, self.address, _NONCES.getrandbits(48), mine)
+            answer: Answer = await self._reply(address, question, timeout)
         except TimeoutError:
             return None
-        finally:
-            del self._answers[nonce]
         differ = self.differ(cluster, mine, answer.settings, address)
         if differ:
             raise UsageError(f"{cluster!r} cannot be joined: {differ}. Give all members the same settings")

@@ -28,31 +28,21 @@ SOCKET_BUFFER = 4 << 20
 MAX_NAMES = 4096
 
 
-class UdpTransport(asyncio.DatagramProtocol):
-    """Datagrams beside a `TcpTransport`."""
+class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
+    """Datagrams beside the streams of a `TcpTransport`."""
 
-    def __init__(self, tcp: TcpTransport) -> None:
-        self.tcp = tcp
-        self.stats = tcp.stats
-        self._received: Received
-        self._transport: asyncio.DatagramTransport | None = None
-        self._out: dict[str, list[bytes]] = {}
-        self._resolved: dict[str, tuple[str, int, bool] | None] = {}
-        self._paused = False
-        self._connection = Connection()
-
-    @property
-    def address(self) -> str:
-        return self.tcp.address
+    _transport: asyncio.DatagramTransport | None = None
+    _paused = False
 
     async def start(self, received: Received) -> None:
-        self._received = received
-        await self.tcp.start(received)
-        host, port = parse_address(self.address)
+        self._out: dict[str, list[bytes]] = {}
+        self._resolved: dict[str, tuple[str, int, bool] | None] = {}
+        self._connection = Connection()
+        await super().start(received)
         try:
-            await self.tcp.loop.create_datagram_endpoint(lambda: self, (host, port))
+            await self.loop.create_datagram_endpoint(lambda: self, parse_address(self.address))
         except OSError as error:
-            await self.tcp.close()
+            await super().close()
             raise UsageError(f"cannot listen on {self.address} (UDP): {error.strerror or error}") from None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,9 +57,9 @@ class UdpTransport(asyncio.DatagramProtocol):
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
         if reliable or len(data) + 4 > DATAGRAM:
-            self.tcp.send(to, data, reliable)
+            super().send(to, data, reliable)
             return
-        record = frame_stream(data, self.tcp.limits)
+        record = frame_stream(data, self.limits)
         for address in to:
             self._out.setdefault(address, []).append(record)
 
@@ -86,7 +76,7 @@ class UdpTransport(asyncio.DatagramProtocol):
                     self.stats.peer_full += count
                 else:
                     self._transport.sendto(datagram, (host, port))
-        self.tcp.flush()
+        super().flush()
 
     def _target(self, address: str) -> tuple[str, int, bool] | None:
         """Where the datagram goes; a name is looked up in the background, what is for it meanwhile is lost."""
@@ -102,9 +92,9 @@ class UdpTransport(asyncio.DatagramProtocol):
             ipaddress.ip_address(host)
         except ValueError:
             self._resolved[address] = None
-            task = self.tcp.loop.create_task(self._look_up(address, host, port))
-            self.tcp.tasks.add(task)
-            task.add_done_callback(self.tcp.tasks.discard)
+            task = self.loop.create_task(self._look_up(address, host, port))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
             return None
         self._resolved[address] = (host, port, is_loopback(host))
         return self._resolved[address]
@@ -114,10 +104,10 @@ class UdpTransport(asyncio.DatagramProtocol):
         if self._transport is not None and (sock := self._transport.get_extra_info("socket")) is not None:
             family = sock.family
         try:
-            found = await self.tcp.loop.getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)
+            found = await self.loop.getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)
         except OSError as error:
             log.debug("%s cannot be looked up: %s", host, error)
-            self.tcp.loop.call_later(self.tcp.settings.max_backoff, self._resolved.pop, address, None)
+            self.loop.call_later(self.settings.max_backoff, self._resolved.pop, address, None)
             return
         name = str(found[0][4][0])
         self._resolved[address] = (name, port, is_loopback(name))
@@ -125,10 +115,10 @@ class UdpTransport(asyncio.DatagramProtocol):
     # -- in -----------------------------------------------------------------------------------------------------
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        if self.tcp.held:
+        if self.held:
             self.stats.host_full += 1
             return
-        decoder = StreamDecoder(self.tcp.limits)
+        decoder = StreamDecoder(self.limits)
         try:
             packets = decoder.feed(data)
         except RemoteError:
@@ -136,15 +126,12 @@ class UdpTransport(asyncio.DatagramProtocol):
             return
         self.stats.bad_stream += bool(decoder.buffered)
         for packet in packets:
-            self._received(packet, self._connection)
+            self.received(packet, self._connection)
 
     def error_received(self, error: Exception) -> None:
         """Nobody listens there (ICMP): the core finds out by itself."""
 
     # -- back pressure and end ----------------------------------------------------------------------------------
-
-    def hold(self, held: bool) -> None:
-        self.tcp.hold(held)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -152,24 +139,21 @@ class UdpTransport(asyncio.DatagramProtocol):
     def resume_writing(self) -> None:
         self._paused = False
 
-    def why_unreached(self, address: str) -> str:
-        return self.tcp.why_unreached(address)
-
     def congested(self) -> bool:
-        return self._paused or self.tcp.congested()
+        return self._paused or super().congested()
 
     async def drained(self, timeout: float) -> bool:
         self.flush()
-        deadline = self.tcp.loop.time() + timeout
-        while self._paused and self.tcp.loop.time() < deadline:
+        deadline = self.loop.time() + timeout
+        while self._paused and self.loop.time() < deadline:
             await asyncio.sleep(0.001)
-        return await self.tcp.drained(max(0.0, deadline - self.tcp.loop.time()))
+        return await super().drained(max(0.0, deadline - self.loop.time()))
 
     async def close(self) -> None:
         self.flush()
         if self._transport is not None:
             self._transport.close()
-        await self.tcp.close()
+        await super().close()
 
 
 def _together(records: list[bytes], cap: int) -> list[tuple[bytes, int]]:

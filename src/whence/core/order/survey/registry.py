@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from whence.core.clock.interval import Stamp as Itc
+from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import Mechanism, ProcessId
 from whence.core.order.survey.config import MECHANISMS, SurveyConfig
 from whence.core.order.survey.first import FirstGeneration

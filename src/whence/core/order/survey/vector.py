@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from whence.core.clock.interval import MAX_DEPTH, SEED, decode, depth, encode, event, fork, join, leq, peek, top
-from whence.core.clock.interval import Stamp as Itc
+from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import (
     Counts,
     Gap,

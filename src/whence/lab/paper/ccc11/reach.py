@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from whence.core.cast.sizing import PrCast, choose
+from whence.core.cast.sizing import choose
 from whence.lab.paper.ccc11.evaluation import FANOUT, POINT, TERMINATION
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
 from whence.lab.paper.plots import COLOURS, error_bars, panels
+from whence.lab.spread import PrCast
 from whence.lab.stats import Estimate, exact, mean, share
 
 MEMBERS, QUICK = (25, 60, 125, 250), (25, 250)

@@ -1,4 +1,4 @@
-"""DataFrame in, DataFrames out: the audit of a table that somebody else has made, in a session of theirs."""
+"""Audits with Spark: the same tables as without it, whatever the design; DataFrame in, DataFrames out."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.audit.judge.batch.rows import HOSTILE, spoiled
+from tests.audit.judge.batch.rows import HOSTILE, judge, spoiled
+from tests.audit.judge.traces import pairs
 from tests.audit.spark.session import spark  # noqa: F401
 from tests.audit.spark.traces import make, write
 from tests.lab.sim.runs import Run
-from whence.audit.spark import audit, audit_stream, register
-from whence.audit.spark.cost import Cost
+from whence.audit import audit, audit_files, audit_stream, origins, past, read_table, register
+from whence.audit.judge.batch import tables as results
+from whence.audit.spark import driver
 from whence.audit.spark.findings import TABLES
-from whence.audit.spark.job import audit_files
-from whence.audit.spark.tables import manifest, read_table, spark_schema
+from whence.audit.spark.tables import spark_schema
 from whence.audit.trace import Row, open_trace
 from whence.audit.trace.shiviz import EXPRESSION
+from whence.cli import main
 from whence.errors import UsageError
 from whence.lab.sim.scenario import parse
 
@@ -36,14 +39,107 @@ def in_order(df: DataFrame) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
 
+def assert_same(spark: SparkSession, one: Path, other: Path) -> None:  # noqa: F811
+    for table in (*TABLES, "in_order"):
+        assert in_order(read_table(spark, one, table)) == in_order(read_table(spark, other, table)), table
+
+
 def trace(place: Path, seed: int = 1) -> Path:
-    """A run with wrongs, rows that are there twice, and a step that is told of in two ways; and a second run."""
+    """A run in which steps change places, rows that are there twice, and a step that is told of in two ways; the same
+    as a second run; and a short one with an effect before its cause."""
     rows = spoiled(Run(parse(HOSTILE), seed).rows, random.Random(seed))
     rows += [*rows[:20], msgspec.structs.replace(rows[-1], t_ns=1)]
     rows += [msgspec.structs.replace(row, run="again") for row in rows]
+    a, b = "0:1.0.1:1@a", "1:1.0.1:1@b"
+    said = [("a", 0, "publish", a), ("b", 0, "deliver", a), ("b", 1, "publish", b)]
+    said += [("c", 0, "deliver", b), ("c", 1, "deliver", a)]
+    rows += [Row("wrong", "x", member, lseq, 0, kind, event) for member, lseq, kind, event in said]
     with open_trace(place) as out:
         out.append_many(rows)
     return place
+
+
+# -- files
+
+
+def test_the_tables_are_the_same_in_every_design(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Injected wrongs, a run without a name, half a line, a rate; in one process, a task for each run, a shuffle, and
+    every run spread over workers. Where workers lack memory runs are spread, too."""
+    tables, _ = make(12_000, runs=3, origins=5, members=40, wrongs=6)
+    write(tables, tmp_path / "in", layout="run")
+    trace(tmp_path / "in" / "t.jsonl")
+    rates = pairs(100, dict.fromkeys(range(0, 80, 4), 2), "")
+    with (tmp_path / "in" / "rate.jsonl").open("wb") as damaged:
+        damaged.write(
+            b"\n".join(map(msgspec.json.encode, rates)) + b'\n{"run":"r","cluster":"c"}\n{"run":"run-0000","cl'
+        )
+    how: dict[str, Any] = {"complete": True, "error_rate": 0.01}
+    local = audit_files([tmp_path / "in"], tmp_path / "local", **how)
+    for design in ("runs", "shuffle", "giant"):
+        if design == "shuffle":
+            monkeypatch.setattr(driver, "SMALL", 0)
+        if design == "giant":
+            monkeypatch.setattr("whence.audit.spark.session.worker_memory", lambda spark: 1_000 * driver.ROW_BYTES)
+        found = audit_files([tmp_path / "in"], tmp_path / design, spark=spark, **how)
+        assert found.design == design and found.rates == {"above": 1}
+        for name in vars(found):
+            if name not in ("design", "first", "unjudged", "pictures", "refused"):
+                assert getattr(found, name) == getattr(local, name), (design, name)
+        assert_same(spark, tmp_path / design, tmp_path / "local")
+        assert (tmp_path / design / "report.html").exists()
+
+
+def test_a_giant_run_in_which_everybody_publishes(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """With deliveries in another order, twice and cut out, at publishers, too: the same tables."""
+    (whole,), _ = make(6_000, runs=1, origins=20, members=20, wrongs=0)
+    rng = np.random.default_rng(7)
+    lseq, kind = whole["lseq"].to_numpy().copy(), whole["kind"].to_pylist()
+    delivers = np.flatnonzero([k == "deliver" for k in kind])
+    member = np.array(whole["member"].to_pylist())
+    for a, b in rng.choice(delivers, (30, 2)).tolist():
+        if member[a] == member[b]:
+            lseq[a], lseq[b] = lseq[b], lseq[a]
+    for a in rng.choice(delivers[:-400], 60).tolist():  # the next delivery of the same member, or one soon after
+        b = next(b for b in delivers[delivers > a].tolist() if member[b] == member[a])
+        lseq[a], lseq[b] = lseq[b], lseq[a]
+    mixed = whole.set_column(whole.schema.get_field_index("lseq"), "lseq", pa.array(lseq))
+    keep = np.setdiff1d(np.arange(len(lseq)), rng.choice(delivers, 5))
+    write([mixed.take(keep)], tmp_path / "in", layout="run")
+    one = audit_files([tmp_path / "in"], tmp_path / "one")
+    many = audit_files([tmp_path / "in"], tmp_path / "many", giant=1_000, spark=spark)
+    assert many.design == "giant" and one.verdicts["inverted"] > 20 and one.missing == 5
+    assert (one.violations, one.doubts, one.circles) == (many.violations, many.doubts, many.circles)
+    assert_same(spark, tmp_path / "one", tmp_path / "many")
+
+
+def test_what_spark_has_judged_is_taken_over(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without starting Spark; also what was shuffled. The directory is where the caller is, not where workers are."""
+    monkeypatch.chdir(tmp_path)
+    write(make(4_000, runs=2, origins=5, members=40, wrongs=2)[0], tmp_path / "in")
+    assert main(["audit", "in", "--out", "out"]) == 1
+    assert "starting Spark" in capsys.readouterr().err
+    assert main(["audit", "in", "--out", "out", "--json"]) == 1
+    said = capsys.readouterr()
+    assert "starting Spark" not in said.err and json.loads(said.out)["design"] == "local"
+    monkeypatch.setattr(driver, "SMALL", 0)
+    write(make(4_000, runs=2, origins=5, members=40, wrongs=2, seed=5)[0], tmp_path / "mixed", layout="mixed", files=2)
+    first = audit_files(["mixed"], "shuffled", spark=spark)
+    told: list[str] = []
+    again = audit_files(["mixed"], "shuffled", progress=told.append)
+    assert first.design == "shuffle" and any("all runs are as" in text for text in told)
+    assert again.violations == first.violations
+
+
+# -- DataFrames
 
 
 def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
@@ -53,7 +149,7 @@ def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:
     before = dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")
     rows = spark.read.json(str(file))
     assert dict(rows.dtypes)["ticket"] == "bigint"
-    audit_files(spark, [file], tmp_path / "out")
+    audit_files([file], tmp_path / "out", spark=spark)
     for giant in (None, 100):
         with audit(rows, giant=giant) as found:
             for name in TABLES:
@@ -84,11 +180,9 @@ def test_workers_without_our_package_are_named(
             audit(rows)
 
 
-@pytest.mark.parametrize("giant", [None, 100])
 def test_a_small_table_takes_few_tasks_in_a_session_with_200_partitions(
     spark: SparkSession,  # noqa: F811
     tmp_path: Path,
-    giant: int | None,
 ) -> None:
     """Each of 200 tasks would start a Python worker for nothing."""
     theirs = spark.newSession()
@@ -97,7 +191,7 @@ def test_a_small_table_takes_few_tasks_in_a_session_with_200_partitions(
     tasks = theirs.sparkContext.statusTracker()
     theirs.sparkContext.setJobGroup("few tasks", "")
     try:
-        with audit(rows, giant=giant) as found:
+        with audit(rows, giant=100) as found:
             assert found.violations.count()
             stages = [
                 stage
@@ -141,7 +235,7 @@ def test_a_wrong_table_is_refused_at_once_with_all_that_is_wrong(spark: SparkSes
     assert "\n" not in said and "Exception" not in said
 
 
-def test_rows_that_cannot_be_judged_are_in_quarantine(spark: SparkSession) -> None:  # noqa: F811
+def test_rows_that_cannot_be_judged_and_none_at_all(spark: SparkSession) -> None:  # noqa: F811
     rows = [("r", "c", "a", 0, "join", None, "causal"), ("r", "c", "b", 0, "join", None, "casual")]
     rows += [(None, "c", "a", 1, "publish", "e@a", None), ("r", "c", "a", -1, "publish", "f@a", None)]
     df = spark.createDataFrame(
@@ -152,29 +246,22 @@ def test_rows_that_cannot_be_judged_are_in_quarantine(spark: SparkSession) -> No
         members = [row.member for row in found.members.collect()]
     refused = ("no value in column 'run'", "lseq is below 0", "unknown order 'casual'")
     assert reasons == dict.fromkeys(refused, ("", -1)) and members == ["a"]
-
-
-def test_an_empty_table(spark: SparkSession) -> None:  # noqa: F811
-    df = spark.createDataFrame([], "run string, cluster string, member string, lseq long, kind string, event string")
-    with audit(df) as found:
+    with audit(df.where("member = 'nobody'")) as found:
         assert [getattr(found, name).count() for name in TABLES] == [0] * 6
+    with pytest.raises(UsageError, match="error rate is 3;"):
+        audit(df, error_rate=3)
 
 
-def test_many_runs_in_one_table(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    """Injected wrongs, by identity; some runs are spread, others not."""
-    made, injected = make(20_000, runs=4, origins=5, members=20, wrongs=8)
-    longer, _ = make(8_000, runs=1, origins=5, members=20, wrongs=0, seed=9)
-    at = longer[0].schema.get_field_index("run")
-    named = pa.array(["longer"] * longer[0].num_rows).cast(longer[0].schema.field(at).type)
-    longer[0] = longer[0].set_column(at, longer[0].schema.field(at), named)
-    write(made + longer, tmp_path / "in", layout="mixed", files=3)
-    rows = spark.read.parquet(str(tmp_path / "in"))
-    with audit(rows, complete=True, giant=6_000) as found:
-        wrong = found.violations.collect()
-        assert {row.run for row in found.members.select("run").distinct().collect()} >= {"longer"}
-    causal = {(row.run, row.member, row.event) for row in wrong if row.rule == "causal"}
-    twice = {(row.run, row.member, row.event) for row in wrong if row.rule == "integrity"}
-    assert causal == injected.inverted and twice == injected.duplicates
+def test_the_past_of_each_event(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    rows = Run(parse(HOSTILE), 3).rows
+    with open_trace(tmp_path / "t.parquet") as out:
+        out.append_many(rows)
+    register(spark)
+    events = spark.read.format("whence").load(str(tmp_path))
+    expected = results.past_table(judge(rows)).to_pylist()
+    found = sorted((row.asDict() for row in past(events).collect()), key=lambda row: str(row["event"]))
+    assert found == sorted(expected, key=lambda row: row["event"])
+    assert {len(row["vector"]) for row in found} == {origins(events).count()}
 
 
 # -- our own sources
@@ -190,7 +277,7 @@ def test_the_source_whence(spark: SparkSession, tmp_path: Path) -> None:  # noqa
     (place / "half.jsonl").write_text('{"run": "r"\n')
     rows = spark.read.format("whence").load(str(place))
     assert rows.rdd.getNumPartitions() == 5
-    audit_files(spark, [place], tmp_path / "out")
+    audit_files([place], tmp_path / "out", spark=spark)
     with audit(rows) as found:
         for name in TABLES:
             assert in_order(getattr(found, name)) == in_order(read_table(spark, tmp_path / "out", name)), name
@@ -233,23 +320,3 @@ def test_a_stream_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:  # n
     violations = found.where("violations is not null").select("violations.*").collect()
     assert in_order(found.where("verdicts is not null").select("verdicts.*")) == expected[0]
     assert {(row.rule, row.member, row.event) for row in violations} == expected[1] == {("causal", "c", a)}
-
-
-def test_the_manifest_tells_what_an_audit_took(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    file = trace(tmp_path / "in" / "t.jsonl")
-    found = audit_files(spark, [file], tmp_path / "out")
-    said = manifest(tmp_path / "out")["cost"]
-    assert said["seconds"] > 0 and said["tasks"] >= said["stages"] >= 1
-    assert (said["rows"], said["bytes"]) == (found.rows, file.stat().st_size)
-
-
-def test_progress_is_told_by_tasks_and_rows(spark: SparkSession) -> None:  # noqa: F811
-    told: list[str] = []
-    cost = Cost(spark, 1_000, told.append)
-    with cost.open():
-        spark.range(0, 8, 1, 4).mapInArrow(lambda batches: batches, "id long").collect()
-        assert cost.told()["tasks"] == 4
-        cost.say()
-    assert "stage 1: 4 of 4 tasks, about 1,000 of 1,000 rows" in told
-    spark.range(1).collect()
-    assert cost.told()["tasks"] == 4  # not what others do

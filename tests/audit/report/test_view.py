@@ -1,4 +1,4 @@
-"""The page of an audit, from finished tables and a bounded part of the trace."""
+"""The page of an audit, from a bounded part of the run that broke."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import msgspec
 import pytest
 
 from tests.audit.report.traces import trace
-from whence.audit.spark.local import audit_here
-from whence.audit.spark.made import plan
+from whence.audit import audit_files
+from whence.audit.report import view
 from whence.audit.trace import Row, open_trace
-from whence.cli import near
-from whence.cli.audit_page import write_audit_page
 
 
 def clean(n: int) -> list[Row]:
@@ -33,11 +31,9 @@ def page(tmp_path: Path, *runs: list[Row]) -> str:
     with open_trace(tmp_path / "traces" / "t.parquet") as file:
         for n, rows in enumerate(runs):
             file.append_many(msgspec.structs.replace(row, run=f"run-{n}") for row in rows)
-    planned, out = plan([tmp_path / "traces"]), str(tmp_path / "out")
-    audit_here([], out, planned=planned)
-    made = write_audit_page(planned.pieces, out, len(runs), "whence audit traces --out out")
-    assert made is not None
-    return Path(made).read_text(encoding="utf-8")
+    found = audit_files([tmp_path / "traces"], tmp_path / "out", command="whence audit traces --out out")
+    assert found.runs == len(runs)
+    return (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_run_that_broke_is_shown_and_what_broke(tmp_path: Path) -> None:
@@ -48,7 +44,7 @@ def test_the_run_that_broke_is_shown_and_what_broke(tmp_path: Path) -> None:
 
 
 def test_of_a_long_run_the_part_around_the_violation_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near, "MOST", 50)
+    monkeypatch.setattr(view, "MOST", 50)
     said = page(tmp_path, clean(20), wrong(400))
     assert "50 of its 1,208 steps" in said
     assert "Deliveries, losses, verdicts and violations are of the whole run." in said

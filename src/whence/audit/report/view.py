@@ -1,0 +1,145 @@
+"""The part of a run that a page shows, taken where the run is judged: its rows and verdicts are at hand there.
+
+A view is an Arrow stream of at most `MOST` steps, those nearest in time to the first thing that went wrong, with what
+was found in the whole run beside them. Whatever the size of the trace, the page is made from one of these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from whence.audit.judge import Finding
+from whence.audit.judge.promises import NAMES
+from whence.audit.report.diagram import Suspect
+from whence.audit.report.facts import Facts, RunVerdicts, gather
+from whence.audit.trace import Row
+
+MOST: Final = 30_000
+"""Steps of a view."""
+FINDINGS: Final = 20
+COUNTS: Final = dict(
+    zip(NAMES, ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown"), strict=True)
+)
+"""Verdict -> the column of `members` that counts it."""
+_SHOWN: Final = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
+_SUSPECT: Final = ("member", "lseq", "verdict", "violation")
+
+
+def worst(tables: Mapping[str, pa.Table]) -> tuple[tuple[int, int], tuple[str, str]]:
+    """The run with most violations in these tables, or with most deliveries: how many of either, and which it is."""
+    wrong, all_ = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for row in _by_run(tables["violations"]).aggregate([([], "count_all")]).to_pylist():
+        wrong[row["run"], row["cluster"]] += row["count_all"]
+    if "members" in tables:
+        for row in _by_run(tables["members"], "deliveries").aggregate([("deliveries", "sum")]).to_pylist():
+            all_[row["run"], row["cluster"]] += row["deliveries_sum"] or 0
+    else:
+        for row in _by_run(tables["verdicts"]).aggregate([([], "count_all")]).to_pylist():
+            all_[row["run"], row["cluster"]] += row["count_all"]
+    run = max({**wrong, **all_}, key=lambda run: (wrong[run], all_[run], run), default=("", ""))
+    return (wrong[run], all_[run]), run
+
+
+def _by_run(table: pa.Table, *more: str) -> Any:
+    texts = [table[name].cast(pa.string()) for name in ("run", "cluster")]
+    rest = [table[name] for name in more]
+    return pa.table([*texts, *rest], names=["run", "cluster", *more]).group_by(["run", "cluster"], use_threads=False)
+
+
+def _only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
+    """The rows of this run."""
+    if "run" not in table.column_names:
+        return table
+    mine: pa.Table = table.filter((pc.field("run") == run[0]) & (pc.field("cluster") == run[1]))
+    return mine
+
+
+def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -> bytes:
+    """A view of a run: of its rows (`judge.batch.coding.READ`), and of the tables made of them. Others may be among
+    them."""
+    rows = _only(rows, run)
+    tables = {name: _only(table, run) for name, table in tables.items() if name != "quarantine"}
+    found = _found(tables, rows.num_rows)
+    suspects = tables["verdicts"].select(list(_SUSPECT)).filter(pc.field("verdict") != NAMES[0])
+    steps = rows.select(list(_SHOWN))
+    if steps.num_rows > MOST:
+        away = np.abs(steps["t_ns"].to_numpy() - _centre(rows, found, suspects))
+        steps = steps.take(pa.array(np.sort(np.argpartition(away, MOST)[:MOST])))  # type: ignore[arg-type]
+    steps = steps.unify_dictionaries().combine_chunks()
+    steps = steps.set_column(0, "member", steps["member"].cast(pa.string()))
+    suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
+    steps = steps.join(suspects, keys=["member", "lseq"], right_keys=["member", "lseq"], use_threads=False)
+    about = {b"run": run[0].encode(), b"cluster": run[1].encode(), b"found": msgspec.json.encode(found)}
+    sink = pa.BufferOutputStream()
+    steps = steps.combine_chunks().replace_schema_metadata(about)
+    with pa.ipc.new_stream(sink, steps.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(steps)
+    return sink.getvalue().to_pybytes()
+
+
+def _found(tables: Mapping[str, pa.Table], steps: int) -> RunVerdicts:
+    """What was found in the whole run, without the verdicts of steps."""
+    by_order: dict[str, Counter[str]] = {}
+    members = tables["members"].to_pylist() if "members" in tables else []
+    for member in members:
+        counts = by_order.setdefault(member["order"], Counter())
+        counts.update({verdict: member[column] for verdict, column in COUNTS.items()})
+    if "members" not in tables:  # some members of a giant run
+        verdicts: Any = tables["verdicts"]["verdict"].value_counts()
+        by_order["of some members"] = Counter({str(v["values"]): v["counts"].as_py() for v in verdicts})
+    wrong = tables["violations"]
+    return RunVerdicts(
+        verdicts=sum(by_order.values(), Counter()),
+        by_order=by_order,
+        violations=wrong.num_rows,
+        doubts=tables["doubts"].num_rows if "doubts" in tables else 0,
+        steps=steps,
+        lost=sum(member["lost"] for member in members),
+        findings=tuple(
+            Finding(
+                rule=v["rule"],
+                member=v["member"] or "",
+                step=v["lseq"],
+                event=v["event"],
+                witnesses=tuple(v["witness"] or ()),
+                sentence=v["detail"],
+            )
+            for v in wrong.slice(0, FINDINGS).to_pylist()
+        ),
+    )
+
+
+def _centre(rows: pa.Table, found: RunVerdicts, suspects: pa.Table) -> int:
+    """When the first finding was; or the first delivery that is not in order; or the first step."""
+    at = [(finding.member, finding.step) for finding in found.findings[:1]]
+    if not at or at[0][1] is None:
+        first = suspects.take(pc.sort_indices(suspects["lseq"]).slice(0, 1)).to_pylist()
+        at = [(row["member"], row["lseq"]) for row in first]
+    for member, lseq in at:
+        mine = rows.filter(pc.field("lseq") == lseq).filter(pc.field("member") == member)
+        if mine.num_rows:
+            return int(mine["t_ns"][0].as_py() or 0)
+    return int(pc.min(rows["t_ns"]).as_py() or 0)
+
+
+def facts(data: bytes, runs: int, command: str) -> Facts:
+    """The facts of a view, for the page. `runs`: how many were audited."""
+    steps = pa.ipc.open_stream(data).read_all()
+    about = {key.decode(): value.decode() for key, value in (steps.schema.metadata or {}).items()}
+    columns = [steps[name].to_pylist() for name in _SHOWN]
+    named = (dict(zip(_SHOWN, values, strict=True)) for values in zip(*columns, strict=True))
+    rows = [Row(run=about["run"], cluster=about["cluster"], **fields) for fields in named]
+    told = zip(*(steps[name].to_pylist() for name in _SUSPECT), strict=True)
+    suspect = {(member, lseq): Suspect(verdict, wrong) for member, lseq, verdict, wrong in told if verdict is not None}
+    found = msgspec.structs.replace(msgspec.json.decode(about["found"], type=RunVerdicts), suspect=suspect)
+    said = f"audited: run {about['run']}, cluster {about['cluster']}"
+    said += f" (one of {runs:,})" if runs > 1 else ""
+    said += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""
+    return gather(rows, found, title="whence audit", about=said, command=command)
