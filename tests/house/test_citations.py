@@ -22,7 +22,7 @@ MODULE = re.compile(r"(?<![\w/.*<>{}\"-])((?:[\w-]+/)*[\w-]+\.py)\b")
 RULES = re.compile(r"\b[Rr]ules? (C?\d+(?:(?:-| to |, | and |, and )C?\d+)*)")
 SECTION = re.compile(r"\bsections? \d[\d.]*")
 NUMBERED = re.compile(r"^(?:(\d+)\. |\*\*(C\d+)\b)", re.M)
-NOT_OURS = {"stock.py"}
+NOT_OURS = {"job.py", "stock.py"}
 """Files that the reader of a page is to write."""
 CITES = re.compile(r"\.md\b|\.py\b|\b[Rr]ules? C?\d|\bsections? \d")
 

@@ -60,7 +60,7 @@ def _main(argv: Sequence[str] | None) -> int:
 def call(args: argparse.Namespace) -> int:
     """The command, imported when it runs: a live node does not need the simulator, nor the other way round."""
     try:
-        code: int = getattr(import_module(f"whence.cli.{args.module}"), args.function)(args)
+        code: int = getattr(import_module(f"whence.cli.{args.module}"), args.command)(args)
     except ModuleNotFoundError as error:
         raise missing(error, args.needs) from None
     return code

@@ -36,27 +36,12 @@ REFUSALS = 10
 def audit(args: argparse.Namespace) -> int:
     """0: clean, 1: violations found, 3: none, but some things cannot be judged. Raises TraceError where nothing could
     be read: that is not clean."""
-    if args.once and not args.follow:
-        raise UsageError("--once is for --follow")
-    if args.format != "shiviz" and (args.parser is not None or args.delimiter is not None):
-        raise UsageError("--parser and --delimiter are for --format shiviz")
-    shiviz = args.format == "shiviz"
-    if shiviz and args.error_rate is not None:
-        raise UsageError("--error-rate is for whence traces: a log with vector clocks does not tell what was delivered")
-    if shiviz and not all(map(is_local, [*args.paths, args.out])):
-        raise UsageError("--format shiviz reads and writes on this machine only: copy the logs here first")
-    if shiviz and args.measure:
-        raise UsageError("--measure is for whence traces")
-    if is_local(args.out) and Path(args.out).is_file():
-        raise UsageError(f"--out {args.out} is a file; name a directory")
-    if args.engine == "local" and (args.measure or args.master or args.follow):
-        raise UsageError("--measure, --master and --follow need Spark: leave --engine local out")
+    _check(args)
     if args.follow:
         from whence.cli.watch import watch
 
-        if args.format != "whence":
-            raise UsageError("--follow reads whence traces")
         return watch(args)
+    shiviz = args.format == "shiviz"
     command = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
     refused = args.format in ("otel", "broadcast") and _import(args)
     began = time.monotonic()
@@ -84,6 +69,25 @@ def audit(args: argparse.Namespace) -> int:
         if not shiviz:
             console().print(f"the page: {escape(join(place_of(args.out), PAGE))}", soft_wrap=True)
     return VIOLATED if not found.clean else CLEAN if found.sure and not refused else DOUBT
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Options that make no sense together."""
+    shiviz, local, follow = args.format == "shiviz", args.engine == "local", args.follow
+    away = not all(map(is_local, [*args.paths, args.out]))
+    for wrong, text in (
+        (args.once and not follow, "--once is for --follow"),
+        (not shiviz and (args.parser or args.delimiter), "--parser and --delimiter are for --format shiviz"),
+        (follow and args.format != "whence", "--follow reads whence traces"),
+        (shiviz and args.measure, "--measure is for whence traces"),
+        (shiviz and args.error_rate is not None, "--error-rate is for whence traces: logs do not tell deliveries"),
+        (shiviz and away, "--format shiviz reads and writes on this machine only: copy the logs here first"),
+        (is_local(args.out) and Path(args.out).is_file(), f"--out {args.out} is a file; name a directory"),
+        (local and args.measure, "--measure needs Spark: leave --engine local out"),
+        (local and (args.master or follow), "--master and --follow need Spark: leave --engine local out"),
+    ):
+        if wrong:
+            raise UsageError(text)
 
 
 def _session(args: argparse.Namespace) -> SparkSession:

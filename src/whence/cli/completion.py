@@ -61,8 +61,7 @@ def _fish(commands: Mapping[str, argparse.ArgumentParser]) -> str:
     lines = [f"complete -c whence -n __fish_use_subcommand -f -a {name}" for name in commands]
     for name, command in commands.items():
         for action in options_of(command):
-            told = (action.help or "").replace("%%", "%").replace("'", "\\'")
             among = f" -x -a '{' '.join(map(str, action.choices))}'" if action.choices else ""
-            long = action.option_strings[-1].removeprefix("--")
-            lines.append(f"complete -c whence -n '__fish_seen_subcommand_from {name}' -l {long}{among} -d '{told}'")
+            long, seen = action.option_strings[-1].removeprefix("--"), f"'__fish_seen_subcommand_from {name}'"
+            lines.append(f"complete -c whence -n {seen} -l {long}{among}")
     return "\n".join(lines) + "\n"

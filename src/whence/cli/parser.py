@@ -150,11 +150,8 @@ _SCENARIO = "set latencies json seed"
 
 
 class Command(NamedTuple):
-    """A command. `call`: MODULE or MODULE.FUNCTION of this package. `takes`: options; `=` says a default, `!` that it
-    must be given."""
+    """A command. `takes`: options; `=` says a default, `!` that it must be given."""
 
-    title: str
-    call: str
     what: str
     takes: str
     examples: str
@@ -162,6 +159,8 @@ class Command(NamedTuple):
     arguments: Mapping[str, dict[str, Any]] = {}
     needs: str = ""
     """The extra with all packages it uses."""
+    module: str = ""
+    """In this package; it has the function. Empty: called like the command."""
 
 
 _NAMED: dict[str, Any] = {"metavar": "SCENARIO", "help": "a TOML file, or the name of one that comes with whence"}
@@ -169,8 +168,6 @@ _ENGINES = {"engine": ("spark", "local")}
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
-        "see it work",
-        "demo",
         "a live cluster in trouble, audited, and a page to look at",
         "seconds=20 out=out/demo engine=spark",
         """\
@@ -183,8 +180,6 @@ Then every delivery is audited, and a page shows what happened.
         _ENGINES,
     ),
     "sim": Command(
-        "see it work",
-        "simulate.sim",
         "run a scenario once, in virtual time",
         f"{_SCENARIO} trace report schedule shrink",
         """\
@@ -197,10 +192,9 @@ Then every delivery is audited, and a page shows what happened.
 Scenarios: docs/simulator.md
 """,
         arguments={"scenario": _NAMED},
+        module="simulate",
     ),
     "up": Command(
-        "see it work",
-        "up",
         "start a local cluster of N processes",
         "publishers seconds rate=10 loss=0 order settings profile trace json",
         """\
@@ -216,8 +210,6 @@ Each has a directory of its own. Kill one (its process id is in the table) and w
         {"processes": {"type": count, "metavar": "N", "help": "how many"}},
     ),
     "chat": Command(
-        "see it work",
-        "chat",
         "talk in a cluster",
         f"cluster! nick! listen=127.0.0.1:0 contact {_SECURITY}",
         """\
@@ -230,8 +222,6 @@ gives it back after a silence.
 """,
     ),
     "node": Command(
-        "run it",
-        "node",
         "take part in a cluster: lines in, deliveries out",
         f"cluster! listen=127.0.0.1:0 advertise contact create bootstrap timeout {_SECURITY} order tickets settings "
         "profile directory udp trust publish stay open client-secret-file force metrics trace json",
@@ -240,9 +230,8 @@ gives it back after a silence.
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --publish
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --order reliable --json | jq .payload
 
-without tickets, everybody may publish at any time (docs/probabilistic.md), each line in its own terminal:
+without tickets, everybody may publish at any time (docs/probabilistic.md):
   whence node --cluster free --listen 127.0.0.1:7002 --insecure --order probabilistic --publish
-  whence node --cluster free --contact 127.0.0.1:7002 --insecure --order probabilistic --publish --json
 
 between machines, with the keys of `whence keys`:
   whence node --cluster lobby --listen 10.0.0.5:7001 --tls /etc/whence/keys alice --publish
@@ -271,8 +260,6 @@ under the same tickets until they hear of each other; then the older side stops.
         {"order": tuple(PROMISES)},
     ),
     "bridge": Command(
-        "run it",
-        "bridge",
         "join clusters: events cross, causal order is kept",
         f"cluster listen=127.0.0.1:0 advertise contact timeout=10 {_SECURITY} tickets=8 udp trust directory all "
         "probe=2 metrics trace json",
@@ -290,8 +277,6 @@ join clusters in a tree: one that would close a circle is refused. docs/survey.m
 """,
     ),
     "publish": Command(
-        "run it",
-        "publish",
         "publish in a cluster without being a member",
         f"cluster! contact! {_SECURITY} timeout=60 everywhere copies client last=0 json",
         """\
@@ -305,8 +290,6 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
         arguments={"text": {"nargs": "*", "metavar": "TEXT", "help": "an event each (none: lines of standard input)"}},
     ),
     "keys": Command(
-        "run it",
-        "keys",
         "make a cluster's keys, issue them to members",
         "role=publisher",
         """\
@@ -322,8 +305,6 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
         },
     ),
     "audit": Command(
-        "ask what happened",
-        "audit",
         "did order ever break in these traces, where, and why",
         "out! format=whence order=causal parser delimiter complete error-rate measure verdicts=sparse engine=spark "
         "follow once master memory json",
@@ -354,10 +335,8 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
         "spark",
     ),
     "history": Command(
-        "ask what happened",
-        "history",
         "did a database keep its promise to its clients",
-        "level format=auto out certificate master json",
+        "level format=auto out certificate json",
         """\
   whence history store/jepsen/history.edn            the story of the anomaly, if there is one
   whence history logs/ --level tcc --json            every history in a folder, one JSON object a line
@@ -374,8 +353,6 @@ consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. d
         "scale",
     ),
     "soak": Command(
-        "break it",
-        "simulate.soak",
         "run a scenario with many seeds, in processes",
         f"{_SCENARIO}=0 seeds=100 jobs shrink",
         """\
@@ -383,10 +360,9 @@ consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. d
   whence soak hostile --seeds 100 --shrink s.toml  the first that fails, as a schedule you can read and run
 """,
         arguments={"scenario": _NAMED},
+        module="simulate",
     ),
     "conform": Command(
-        "break it",
-        "conform",
         "try on any system what breaks causal broadcast",
         "members=3 timeout hold=1 only trace store adapter order=reliable json",
         """\
@@ -403,8 +379,6 @@ causal broadcast. Exit code 0: all passed (or is not claimed), 1: something fail
         {"system": {"nargs": "*", "metavar": "COMMAND", "help": "starts one member; put -- before it"}},
     ),
     "plan": Command(
-        "size it, compare it",
-        "plan",
         "settings for a cluster, and what they will do",
         "members! publishers! rate! loss=0.01 crash=0 target=0.99999 payload=100 latency=10 order=causal mode=eager "
         "toml check seeds=4 events=500 json",
@@ -418,8 +392,6 @@ From members, load, loss and crashes to settings, predictions and their errors. 
         {"order": ("causal", "reliable"), "mode": ("rounds", "eager", "tree", "auto")},
     ),
     "sweep": Command(
-        "size it, compare it",
-        "sweep",
         "run a grid of settings, many seeds each, on Spark; resumable",
         "out! master json",
         """\
@@ -431,8 +403,6 @@ The grid is a TOML file: the settings, and how many seeds of each. docs/pipeline
         needs="spark",
     ),
     "scale": Command(
-        "size it, compare it",
-        "scale",
         "probabilistic causal order at 10^8 deliveries and more",
         "set latencies seed=0 jobs json",
         """\
@@ -445,8 +415,6 @@ docs/scale.md
 """,
     ),
     "paper": Command(
-        "size it, compare it",
-        "paper",
         "every claim of the papers and its verdict; redo one, or all",
         "out quick seed=0 latencies editing live as-published master json",
         """\
@@ -457,7 +425,14 @@ docs/scale.md
         arguments={"name": {"nargs": "?", "metavar": "NAME", "help": "such as pco17/fig3, or all; none: the table"}},
     ),
 }
-"""All commands, in the order of `whence --help`."""
+CONTENTS = {
+    "see it work": ("demo", "sim", "up", "chat"),
+    "run it": ("node", "bridge", "publish", "keys"),
+    "ask what happened": ("audit", "history"),
+    "break it": ("soak", "conform"),
+    "size it, compare it": ("plan", "sweep", "scale", "paper"),
+}
+"""How `whence --help` shows them."""
 
 # -- argparse -------------------------------------------------------------------------------------------------------
 
@@ -515,19 +490,18 @@ def parser() -> argparse.ArgumentParser:
         help='teach your shell these commands: eval "$(whence --completion bash)"',
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", help="one of those below", required=True)
-    contents: dict[str, str] = {}
-    for name, command in COMMANDS.items():
-        _add(commands.add_parser(name, formatter_class=_Help), command)
-        contents[command.title] = contents.get(command.title, f"{command.title}:\n") + f"  {name:9} {command.what}\n"
-    top.epilog = "\n".join(contents.values()) + "\nEach has its own --help, with examples. More: docs/README.md\n"
+    for title, names in CONTENTS.items():
+        top.epilog = f"{top.epilog or ''}{title}:\n" + "".join(f"  {n:9} {COMMANDS[n].what}\n" for n in names) + "\n"
+        for name in names:
+            _add(commands.add_parser(name, formatter_class=_Help), name, COMMANDS[name])
+    top.epilog = f"{top.epilog}Each has its own --help, with examples. More: docs/README.md\n"
     return top
 
 
-def _add(made: argparse.ArgumentParser, command: Command) -> None:
+def _add(made: argparse.ArgumentParser, called: str, command: Command) -> None:
     made.description = f"{command.what[0].upper()}{command.what[1:]}."
     made.epilog = f"examples:\n{command.examples}"
-    module, _, function = command.call.partition(".")
-    made.set_defaults(module=module, function=function or module, needs=command.needs, sides=[])
+    made.set_defaults(module=command.module or called, needs=command.needs, sides=[])
     for argument, more in command.arguments.items():
         made.add_argument(argument, **more)
     groups: list[tuple[Mapping[str, object], Any]] = [(OTHER, made)]
@@ -535,7 +509,7 @@ def _add(made: argparse.ArgumentParser, command: Command) -> None:
         groups.append((WHERE, made.add_argument_group("where")))
         keys = made.add_argument_group("who may take part, one of")
         # A bridge has one of them for each of its clusters.
-        groups.append((KEYS, keys if command.call == "bridge" else keys.add_mutually_exclusive_group()))
+        groups.append((KEYS, keys if called == "bridge" else keys.add_mutually_exclusive_group()))
         groups.append((HOW, made.add_argument_group("how")))
     for said in command.takes.split():
         name, _, default = said.rstrip("!").partition("=")
@@ -549,7 +523,7 @@ def _add(made: argparse.ArgumentParser, command: Command) -> None:
             more["default"] = more.get("type", str)(default)
         if said.endswith("!"):
             more["required"] = True
-        if name == "cluster" and command.call == "bridge":
+        if name == "cluster" and called == "bridge":
             more["action"] = _NextSide
         group = next((group for names, group in groups if name in names), made)
         group.add_argument(f"--{name}", help=help, **more)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +20,6 @@ from whence.audit.history.model import NOTHING
 from whence.audit.history.recheck import recheck
 from whence.audit.history.verify import verify
 from whence.audit.spark import histories
-from whence.cli import main
 from whence.errors import HistoryError
 
 SCHEMA = "history string, session string, txn long, op long, kind string, key long, value long"
@@ -196,20 +193,3 @@ def test_bad_tables_are_named(spark: SparkSession) -> None:  # noqa: F811
     several = table(spark, {"h": cases.history("w(1,1,0,0) w(2,1,0,0)")}).drop("history")
     with pytest.raises(HistoryError, match="CC is defined for single operations"):
         histories.check(several, ["CC"])
-
-
-def test_the_command_on_a_master(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
-    """Parquet is spread, other formats go side by side; the exit code and the story are those without Spark."""
-    (tmp_path / "hole.txt").write_text("w(1,1,0,0)\nr(1,1,1,1)\nw(2,1,1,1)\nr(2,1,2,2)\nr(1,0,2,3)\n")
-    rows_ = [("a", 0, 0, "w", 1, 1), ("a", 1, 0, "r", 1, None), ("b", 0, 0, "r", 1, 1)]
-    names = ("session", "txn", "op", "kind", "key", "value")
-    table_ = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows_])
-    pq.write_table(table_, tmp_path / "own.parquet")
-    assert main(["history", str(tmp_path), "--master", "local[2]", "--json", "--out", str(tmp_path / "out")]) == 1
-    told = {Path(each["file"]).name: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert told["hole.txt"]["levels"] == {"RC": True, "RA": True, "TCC": False}
-    assert told["hole.txt"]["counterexample"]["pattern"] == "COConflictAO"
-    assert told["own.parquet"]["patterns"] == {"FracturedReadCO": 1, "WriteCOInitRead": 1}
-    assert told["own.parquet"]["counterexample"]["pattern"] == "FracturedReadCO" and told["own.parquet"]["seconds"] > 0
-    assert "read your writes is broken" in told["own.parquet"]["story"]
-    assert spark.read.parquet(str(tmp_path / "out" / "findings")).count() == 3

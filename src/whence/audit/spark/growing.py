@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 
 from whence.audit.spark import ingest
 from whence.audit.spark.place import found
-from whence.audit.trace.schema import COLUMNS
+from whence.audit.trace.schema import COLUMNS, PARQUET
 from whence.errors import TraceError
 
 BATCH_BYTES: Final = 16 << 20
@@ -117,7 +117,7 @@ def is_parquet(file: Path) -> bool:
     if file.suffix == ".parquet":
         return True
     with file.open("rb") as data:
-        return data.read(4) == b"PAR1"
+        return data.read(4) == PARQUET
 
 
 def _lines(file: Path, old: int, room: int | None, limit: int | None) -> tuple[int, int]:

@@ -80,23 +80,6 @@ def read(spark: SparkSession, path: str) -> DataFrame:
         raise HistoryError(f"{path}: no Parquet file: {str(error).splitlines()[0]}") from None
 
 
-def frames(spark: SparkSession, histories: Sequence[History]) -> Iterator[DataFrame]:
-    """Histories in memory as frames to check: those of registers in one, those of lists in another."""
-    for lists, type in ((False, "string"), (True, "array<string>")):
-        rows = []
-        for one in histories:
-            for op, (session, txn, kind, key, value) in enumerate(
-                one.rows() if (one.lists is not None) is lists else ()
-            ):
-                if lists:
-                    value = [str(each) for each in value] if isinstance(value, list) else [str(value)]
-                text = value if value is None or lists else str(value)
-                rows.append((one.file, session, txn, op, kind, str(key), text))
-        if rows:
-            schema = f"history string, session string, txn long, op long, kind string, key string, value {type}"
-            yield spark.createDataFrame(rows, schema)
-
-
 def check(
     df: DataFrame, levels: Sequence[Level] | None = None, certificate: bool = False, spread: bool | None = None
 ) -> Checked:

@@ -28,7 +28,7 @@ from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema, spark_schema
 from whence.audit.trace.read import LINE_LIMIT, SUFFIXES
-from whence.audit.trace.schema import COLUMNS, TRACE_VERSION
+from whence.audit.trace.schema import COLUMNS, PARQUET, TRACE_VERSION
 from whence.errors import TraceError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -39,7 +39,7 @@ PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
 PIECE_BYTES: Final = 128 << 20
 """The same for JSON lines."""
-BLOCK_BYTES: Final = 4 << 20
+BLOCK_BYTES: Final = 1 << 20
 """Bytes of JSON lines that are decoded at a time."""
 RAW_LIMIT: Final = 4096
 """Bytes of a line that are kept in the quarantine."""
@@ -134,7 +134,7 @@ def _pieces(found: TraceFile) -> list[Piece] | Bad:
             return Bad(file, -1, "empty file: not even the header of a trace")
         with opened(file) as data:
             head = data.read(512)
-        if head[:4] == b"PAR1":
+        if head[:4] == PARQUET:
             return _parquet_pieces(file, pq.read_metadata(parquet(file)), _given(file))
         name = file.partition("?")[0]
         if name.endswith(".parquet"):

@@ -22,7 +22,6 @@ whole run) and name. What a value is, and which window a row counts in:
 | `<x>_cv`, `<x>_gini`, `<x>_max_over_mean` | evenness of x = `published`, `delivered`, `served`, `sends` over the members that have a row in the window |
 | `in_order`, `inverted`, `over_gap`, `after_gap`, `duplicate`, `unknown` | deliveries with that verdict |
 
-Traces of version 1 have no `control` and `held`, hence no such metrics.
 """  # noqa: E501
 
 from __future__ import annotations
