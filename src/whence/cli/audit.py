@@ -180,11 +180,9 @@ def _watch(args: argparse.Namespace) -> int:
             say(_line(_numbers(judged)))
 
         with stream.StreamAudit(Path(args.out), batch) as audit:
-            say("starting Spark (some seconds)")
-            spark = _session(args)
             stop = _on_signal()
             say("reading" if growing_files(trace) else "waiting for a trace")
-            stream.watch(spark, trace, audit, once=args.once, stop=stop)
+            stream.watch(trace, audit, once=args.once, stop=stop)
             last = None
             if args.once and not stop.is_set():
                 batch(last := audit.settle(trace))
@@ -203,8 +201,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _on_signal() -> threading.Event:
-    """Set when SIGINT or SIGTERM comes; the second one interrupts at once. Spark's own handler talks to the JVM from
-    within whatever was being said to it."""
+    """Set when SIGINT or SIGTERM comes; the second one interrupts at once."""
     stop = threading.Event()
 
     def handler(number: int, frame: FrameType | None) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from tests.audit.spark import traces as spark_traces
 from tests.audit.spark.session import spark  # noqa: F401
 from tests.audit.spark.test_files import fill, small_disk, spoil  # noqa: F401
 from whence.audit import audit_files, read_table
-from whence.audit.spark.stream import StreamAudit, failure, read_stream, start
+from whence.audit.spark.stream import StreamAudit, read_stream, watch
 from whence.audit.spark.sweep import Grid, finished, run_missing
 from whence.errors import TraceError
 
@@ -54,9 +52,7 @@ def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: li
     spark_traces.write(tables[:3], trace)
     reasons = spoil(trace, tables)
     with StreamAudit(out) as sink:
-        query = start(spark, trace, sink, once=True)
-        query.awaitTermination()
-        assert failure(query, sink) is None
+        watch(trace, sink, once=True)
         sink.settle(trace)
     found = audit_files([trace], tmp_path / "batch")
     batch = read_table(spark, tmp_path / "batch", "verdicts").collect()
@@ -77,16 +73,11 @@ def test_a_full_disk_under_a_stream(
     spark_traces.write(tables, trace)
     audit_files([trace], tmp_path / "batch")
     fill(small_disk, but=32_768)
-    with StreamAudit(out) as sink:
-        query = start(spark, trace, sink, once=True)
-        while query.isActive:
-            time.sleep(0.05)
-        assert re.search("No space left on device", str(failure(query, sink)))
-        assert isinstance(failure(query, sink), TraceError)
+    with StreamAudit(out) as sink, pytest.raises(TraceError, match="No space left on device"):
+        watch(trace, sink, once=True)
     (small_disk / "ballast").unlink()
     with StreamAudit(out) as sink:  # with room it goes on, and gives what the batch gives
-        query = start(spark, trace, sink, once=True)
-        query.awaitTermination()
+        watch(trace, sink, once=True)
         sink.settle(trace)
     stream = read_stream(spark, out, "verdicts").collect()
     batch = read_table(spark, tmp_path / "batch", "verdicts").collect()

@@ -45,10 +45,15 @@ def assert_same(spark: SparkSession, one: Path, other: Path) -> None:  # noqa: F
 
 
 def trace(place: Path, seed: int = 1) -> Path:
-    """A run with wrongs, rows that are there twice, and a step that is told of in two ways; and a second run."""
+    """A run in which steps change places, rows that are there twice, and a step that is told of in two ways; the same
+    as a second run; and a short one with an effect before its cause."""
     rows = spoiled(Run(parse(HOSTILE), seed).rows, random.Random(seed))
     rows += [*rows[:20], msgspec.structs.replace(rows[-1], t_ns=1)]
     rows += [msgspec.structs.replace(row, run="again") for row in rows]
+    a, b = "0:1.0.1:1@a", "1:1.0.1:1@b"
+    said = [("a", 0, "publish", a), ("b", 0, "deliver", a), ("b", 1, "publish", b)]
+    said += [("c", 0, "deliver", b), ("c", 1, "deliver", a)]
+    rows += [Row("wrong", "x", member, lseq, 0, kind, event) for member, lseq, kind, event in said]
     with open_trace(place) as out:
         out.append_many(rows)
     return place

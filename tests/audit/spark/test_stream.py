@@ -31,7 +31,7 @@ from whence.audit.judge.follow import CHECKPOINTS, StateChanges, TraceStep, step
 from whence.audit.spark import blocks, stream
 from whence.audit.spark.growing import GrowingReader, reach, read
 from whence.audit.spark.keyed import fed
-from whence.audit.spark.stream import StreamAudit, read_mark, read_stream
+from whence.audit.spark.stream import StreamAudit, finished, read_mark
 from whence.audit.spark.tables import arrow_schema
 from whence.audit.trace import JsonlTrace, Row
 from whence.cli import main
@@ -80,8 +80,12 @@ def by_step(rows: Iterable[dict[str, Any]]) -> Verdicts:
     return out
 
 
-def streamed(spark: SparkSession, out: Path) -> Verdicts:
-    return by_step(r.asDict() for r in read_stream(spark, out, "verdicts").collect())
+def found_by(out: Path, table: str) -> list[dict[str, Any]]:
+    return [row for file in finished(out, table) for row in pq.read_table(file).to_pylist()]
+
+
+def streamed(out: Path) -> Verdicts:
+    return by_step(found_by(out, "verdicts"))
 
 
 # -- the audit alone
@@ -288,16 +292,16 @@ def member_files(rows: list[Row]) -> dict[str, bytes]:
     return files
 
 
-def once(spark: SparkSession, trace: Path, out: Path, **options: Any) -> StreamAudit:
+def once(trace: Path, out: Path, **options: Any) -> StreamAudit:
     """Judge what there is, as a watcher that was started again."""
     with StreamAudit(out) as audit:
-        stream.watch(spark, trace, audit, once=True, **options)
+        stream.watch(trace, audit, once=True, **options)
     return audit
 
 
 @pytest.mark.parametrize("turns", few([3, 5], 1))
 def test_appended_in_awkward_pieces_and_started_again_in_between(
-    turns: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
@@ -319,17 +323,17 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(
             with (trace / name).open("ab") as file:
                 file.write(data[done[name] : upto])
             done[name] = upto
-        audit = once(spark, trace, out, max_bytes=100_000)
+        audit = once(trace, out, max_bytes=100_000)
         assert turn == turns - 1 or audit.waiting
         (out / "state" / ".00000000.changes.partial").write_bytes(b"what a killed watcher may leave")
     mine = [r for r in rows if f"{r.run}-{r.member.replace('#', '_')}.jsonl" == parquet]
     pq.write_table(as_table(mine), trace / "late.parquet", row_group_size=50)
-    audit = once(spark, trace, out)
+    audit = once(trace, out)
     assert not audit.waiting
-    assert streamed(spark, out) == verdicts
+    assert streamed(out) == verdicts
     assert audit.mark.sums.rows == len(rows) and audit.mark.batch > 6
     assert audit.mark.base > 0 and min(int(f.stem) for f in (out / "state").glob("[0-9]*")) == audit.mark.base
-    found = [r.asDict() for r in read_stream(spark, out, "violations").collect()]
+    found = found_by(out, "violations")
     assert {(v["rule"], v["member"], v["lseq"], v["event"]) for v in found} == all_but_agreement(violations)
 
 
@@ -352,7 +356,7 @@ def writes(monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
 
 @pytest.mark.parametrize("kills", few([(0, 3, 6), range(7)], 1), ids=len)
 def test_killed_between_any_two_files_of_a_batch(
-    kills: Sequence[int], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kills: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables, _ = make(3_000, runs=1, origins=3, members=20, wrongs=2)
     rows = to_rows(tables[0])
@@ -360,7 +364,7 @@ def test_killed_between_any_two_files_of_a_batch(
     lines = [msgspec.json.encode(r) + b"\n" for r in rows]
     trace, out = tmp_path / "trace", tmp_path / "watch"
     trace.mkdir()
-    once(spark, trace, out)
+    once(trace, out)
     cuts = [len(lines) * k // len(kills) for k in range(len(kills) + 1)]
     for kill, (a, b) in zip(kills, pairwise(cuts), strict=True):
         with (trace / "run.jsonl").open("ab") as file:
@@ -368,17 +372,17 @@ def test_killed_between_any_two_files_of_a_batch(
         with monkeypatch.context() as patch:
             writes(patch, kill)
             with StreamAudit(out) as audit, pytest.raises(WhenceError, match="killed"):
-                stream.watch(spark, trace, audit, once=True)
-        once(spark, trace, out)
+                stream.watch(trace, audit, once=True)
+        once(trace, out)
     told: list[stream.WatchedBatch] = []
     with StreamAudit(out, told.append) as audit:
         end = audit.settle(trace)
-    assert streamed(spark, out) == verdicts
+    assert streamed(out) == verdicts
     assert sum(end.sums.verdicts.values()) == len(verdicts) and end.sums.rows == len(rows)
     assert sum(end.sums.violations.values()) == len(all_but_agreement(violations))
 
 
-def test_the_end_of_a_trace_can_be_said_and_taken_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_end_of_a_trace_can_be_said_and_taken_back(tmp_path: Path) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
     rows = hostile(11)
@@ -389,25 +393,25 @@ def test_the_end_of_a_trace_can_be_said_and_taken_back(spark: SparkSession, tmp_
         b"no row\n" + b"".join(lines[:lost] + lines[lost + 1 :])[:-1]
     )  # no newline at the end
     (trace / "b.parquet").write_bytes(b"PAR1 and then nothing")
-    once(spark, trace, out)
+    once(trace, out)
     with StreamAudit(out) as audit:
         end = audit.settle(trace)
     left = rows[:lost] + rows[lost + 1 :]
-    assert streamed(spark, out) == batch(left)[0]
-    bad = {(Path(r.file).name, r.position): r.reason for r in read_stream(spark, out, "quarantine").collect()}
+    assert streamed(out) == batch(left)[0]
+    bad = {(Path(r["file"]).name, r["position"]): r["reason"] for r in found_by(out, "quarantine")}
     assert bad.keys() == {("a.jsonl", 1), ("b.parquet", -1)} and end.sums.bad == 2
     assert end.sums.rows == len(left) and read_mark(out).settled == end.sums
     with (trace / "a.jsonl").open("ab") as file:
         file.write(b"\n" + lines[lost])
-    once(spark, trace, out)
-    assert streamed(spark, out) == verdicts and read_mark(out).settled is None
+    once(trace, out)
+    assert streamed(out) == verdicts and read_mark(out).settled is None
 
 
-def test_what_does_not_belong_together_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
     (trace / "a.jsonl").write_bytes(msgspec.json.encode(Row("r", "main", "a#1", 0, 0, "fault")) + b"\n")
-    once(spark, trace, out)
+    once(trace, out)
     with StreamAudit(out), pytest.raises(UsageError, match="somebody is watching"):
         StreamAudit(out)
     (out / "state" / "00000000.changes").write_bytes(b"\xc1")
@@ -417,11 +421,8 @@ def test_what_does_not_belong_together_is_refused(spark: SparkSession, tmp_path:
     with pytest.raises(TraceError, match="missing"):
         StreamAudit(out)
     (out / stream.MARK).unlink()
-    (trace / "a.jsonl").write_bytes(msgspec.json.encode(Row("r", "main", "a#1", 0, 0, "fault")) * 2 + b"\n")
-    with StreamAudit(out) as audit, pytest.raises(TraceError, match="belong together"):
-        stream.watch(spark, trace, audit, once=True)
-    with pytest.raises(TraceError, match="no such directory"):
-        stream.start(spark, tmp_path / "nowhere", audit)
+    with StreamAudit(out) as audit, pytest.raises(TraceError, match="no such directory"):
+        stream.watch(tmp_path / "nowhere", audit)
 
 
 def wait_for(happened: Callable[[], bool]) -> None:
@@ -432,9 +433,7 @@ def wait_for(happened: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-def test_a_watcher_that_is_killed_and_another_that_goes_on(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_watcher_that_is_killed_and_another_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command itself, on a trace that is being written; kill -9 at whatever it is doing then."""
     trace = tmp_path / "trace"
     tables, injected = make(6_000, runs=1, origins=3, members=30, wrongs=3)
@@ -451,10 +450,6 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
         str(trace / ".watch"),
         "--follow",
         "--json",
-        "--memory",
-        "1g",
-        "--master",
-        "local[1]",
     ]
     with (tmp_path / "said").open("w") as said:
         watcher = subprocess.Popen(command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -485,7 +480,7 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
     assert lines[-1]["summary"]["rows"] == len(rows)
     assert lines[-1]["summary"]["inversions"] == len(injected.inverted)
     assert sum(lines[-1]["violations"].values()) == len(all_but_agreement(violations))
-    assert streamed(spark, trace / ".watch") == verdicts
+    assert streamed(trace / ".watch") == verdicts
 
 
 KEYED = """
@@ -537,9 +532,7 @@ def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSess
     assert len(told) == len(set(told)) and set(told) == {one for one in expected if one[1] != "agreement"}
 
 
-def test_what_only_the_end_shows_counts(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_only_the_end_shows_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = Row("r", "main", "a#1", 0, 0, "deliver", event="0:0.0.1:1@b#1")
     left = Row("r", "main", "b#1", 0, 0, "leave")  # its trace has an end, and no such event in it
     (tmp_path / "a.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in (unknown, left)))

@@ -143,19 +143,34 @@ def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
 
 
 def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[Judged]:
-    """Judge the runs in each of these groups of pieces. A run is in one group. Small groups are judged together."""
+    """Judge the runs in each of these groups of pieces. A run is in one group."""
+
+    def tables() -> Iterator[pa.Table | Judged]:
+        for mine in runs:
+            rows, bad = read(mine)
+            if bad:
+                yield refused(ingest.bad_table(bad))
+            yield rows
+
+    return _judged_together(tables(), terms)
+
+
+def _judged_together(found: Iterable[pa.Table | Judged], terms: Terms) -> Iterator[Judged]:
+    """Judge the rows in these tables, small ones together: a call costs as much as thousands of rows. A run is in one
+    table."""
     waiting: list[pa.Table] = []
-    for mine in runs:
-        rows, bad = read(mine)
-        if bad:
-            yield refused(ingest.bad_table(bad))
-        if rows.num_rows:
-            waiting.append(rows)
-        if sum(table.num_rows for table in waiting) >= BLOCK_ROWS:
-            yield judge_runs(pa.concat_tables(waiting), terms)
-            waiting = []
-    if waiting:
-        yield judge_runs(pa.concat_tables(waiting), terms)
+    rows = 0
+    for one in found:
+        if isinstance(one, Judged):
+            yield one
+            continue
+        waiting.append(one)
+        rows += one.num_rows
+        if rows >= BLOCK_ROWS:
+            yield judge_runs(pa.concat_tables(waiting, promote_options="permissive"), terms)
+            waiting, rows = [], 0
+    if rows:
+        yield judge_runs(pa.concat_tables(waiting, promote_options="permissive"), terms)
 
 
 def pack(table: pa.Table) -> bytes:
@@ -185,24 +200,17 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
 
 
 def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
-    """The blocks of a run come to one of so many tasks, which judges it, small runs together. `out`: how findings leave
-    the task."""
+    """The blocks of a run come to one of so many tasks, which judges it. `out`: how findings leave the task."""
 
-    def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
-        waiting: list[pa.Table] = []
+    def tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table | Judged]:
         for run, cluster, mine in groups(batches):
             if run == REFUSED:
                 yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
-                continue
-            waiting.append(_named(unpacked(mine), run, cluster))
-            if sum(table.num_rows for table in waiting) >= BLOCK_ROWS:
-                yield judge_runs(pa.concat_tables(waiting, promote_options="permissive"), terms)
-                waiting = []
-        if waiting:
-            yield judge_runs(pa.concat_tables(waiting, promote_options="permissive"), terms)
+            else:
+                yield _named(unpacked(mine), run, cluster)
 
     together = blocks.repartition(tasks, "run", "cluster").sortWithinPartitions("run", "cluster", "piece")
-    return together.mapInArrow(lambda batches: out.emit(runs(batches)), out.schema)
+    return together.mapInArrow(lambda batches: out.emit(_judged_together(tables(batches), terms)), out.schema)
 
 
 def _named(table: pa.Table, run: str, cluster: str) -> pa.Table:

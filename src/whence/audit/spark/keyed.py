@@ -40,7 +40,7 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     """A stream of steps -> a stream of findings, with the columns `verdicts` and `violations`, structs of which one is
     filled: `found.where("violations is not null").select("violations.*")`.
 
-    `df` has the columns that `whence.audit.spark.audit` takes, or it is our own source with the option `blocks`, which
+    `df` has the columns that `whence.audit.audit` takes, or it is our own source with the option `blocks`, which
     is faster. Rows that cannot be judged are passed over. A delivery whose publish has not come waits. What
     depends on rows that may still come (`agreement`, doubts) is for the audit at the end. The state of a run grows with
     the events in it. `exceptions`: verdicts only on deliveries that are not in order; to write one for each is most of

@@ -1,35 +1,32 @@
-"""The audit as a stream: verdicts on the growing trace of a live cluster, the same that the batch gives at its end.
+"""The audit of traces while they grow: the verdicts of the batch, on what a live cluster has written so far.
+Judged in this process, without Spark, row by row as they come, by `whence.audit.judge.follow`.
 
-`growing` is the source, `whence.audit.judge.follow` the judge; this ties them to Structured Streaming so that nothing
-is lost or counted twice, whatever is killed when. In the directory `out`:
+Nothing is lost or counted twice, whatever is killed when. In the directory `out`:
 
-    checkpoint/             Spark's: which rows belong to which batch
     verdicts/00000012.parquet, violations/, quarantine/     what batch 12 found
     state/00000012.changes  what batch 12 changed in the state of the audit; now and then .whole, all of it
-    _watch.json             the last batch whose files are all there; replaced in one step, after them
+    _watch.json             the last batch whose files are all there, and how far it has read each file of the trace;
+                            replaced in one step, after them
 
-A batch that is run again after a kill begins from the state before it and writes the same files. Whoever reads goes by
-`_watch.json` (`read_stream` does).
+A batch that was not finished is judged again, from the state before it. Whoever reads goes by `_watch.json`
+(`read_stream` does).
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import pyarrow as pa
 from pyarrow import compute as pc
 from pyarrow import parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.audit.judge import Follower
 from whence.audit.judge.batch.tables import told, violations_table
@@ -37,23 +34,22 @@ from whence.audit.judge.findings import Finding
 from whence.audit.judge.follow import StateChanges
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import by_run
-from whence.audit.spark.growing import BATCH_BYTES, growing_files, is_parquet, read
+from whence.audit.spark.growing import BATCH_BYTES, Offset, growing_files, is_parquet, reach, read
 from whence.audit.spark.keyed import fed
 from whence.audit.spark.place import found as files_at
-from whence.audit.spark.sources import register
 from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
-from whence.errors import TraceError, UsageError, WhenceError
+from whence.errors import TraceError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 MARK: Final = "_watch.json"
 TABLES: Final = ("verdicts", "violations", "quarantine")
 SETTLED: Final = "settled"
 """In the place of a batch's number: what waited when the trace was said to be complete."""
 
-EVERY: Final = "500 milliseconds"
-"""How often the trace is looked at."""
-
-TRIES: Final = 5
-"""How often a stream is started that fails because a Python process was too slow to start."""
+EVERY: Final = 0.5
+"""Seconds after which the trace is looked at again."""
 
 _FEW: Final = 1 << 20  # bytes of changes that are not worth a whole state
 _States = list[tuple[str, str, StateChanges]]
@@ -85,6 +81,8 @@ class WatchMark(msgspec.Struct):
     sums: Sums = msgspec.field(default_factory=Sums)
     settled: Sums | None = None
     """The sums when the trace was said to be complete after this batch."""
+    offset: Offset = {}
+    """How far each file of the trace was read."""
 
 
 class WatchedBatch(msgspec.Struct, frozen=True):
@@ -97,18 +95,14 @@ class WatchedBatch(msgspec.Struct, frozen=True):
     """Members with steps that wait: how many, and what for."""
     seconds: float
     """What the audit of the batch took."""
-    again: bool = False
-    """It was finished before, by a watcher that was killed: its violations may have been told already."""
 
 
 class StreamAudit:
-    """The sink: judges each batch and writes down what it found together with the state it leaves."""
+    """Judges each batch and writes down what it found together with the state it leaves."""
 
     def __init__(self, out: Path, on_batch: Callable[[WatchedBatch], None] = lambda batch: None) -> None:
         self.out = out
         self.on_batch = on_batch
-        self.error: WhenceError | None = None
-        """Why the stream has failed, if this sink is why."""
         with disk_errors(out):
             for name in (*TABLES, "state"):
                 (out / name).mkdir(parents=True, exist_ok=True)
@@ -130,36 +124,27 @@ class StreamAudit:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        """For `foreachBatch`."""
-        try:
-            self._batch(rows, batch)
-        except WhenceError as error:
-            self.error = error
-            raise
-
-    def _batch(self, rows: DataFrame, batch: int) -> None:
-        if batch <= self.mark.batch:
-            found = _read(self.out / "violations" / f"{batch:08d}.parquet")
-            self.on_batch(WatchedBatch(batch, self.mark.sums, found, self.waiting, 0.0, again=True))
-            return
-        if batch != self.mark.batch + 1:
-            raise TraceError(
-                f"{self.out}: Spark's checkpoint is at batch {batch}, the verdicts are at {self.mark.batch}: they do "
-                "not belong together; delete this directory and watch again"
-            )
-        table = rows.toArrow()
-        begun = time.perf_counter()
-        tables, sums = _judge(table, self.followers, self.mark.sums)
+    def step(self, trace: Path, max_bytes: int = BATCH_BYTES) -> bool:
+        """Judge the next rows of a directory of traces; False: there are none. After an error another one has to go on.
+        `on_batch` is told before the batch is finished: again, by the next one, if this one is killed there."""
+        old = self.mark.offset
+        end = reach(trace, old, max_bytes)
+        if end == old:
+            return False
+        grown = ((file, old.get(file, 0), n) for file, n in end.items())
+        rows = [read(str(trace.absolute() / file), first, n) for file, first, n in grown if n > first]
+        batch, begun = self.mark.batch + 1, time.perf_counter()
+        tables, sums = _judge(pa.concat_tables(rows), self.followers, self.mark.sums)
         with disk_errors(self.out):
             for name, part in tables.items():
                 _write(self.out / name / f"{batch:08d}.parquet", part)
-            mark = self._save(batch, sums)
+            mark = self._save(batch, sums, end)
+            found = tables["violations"].to_pylist() if "violations" in tables else []
+            self.on_batch(WatchedBatch(batch, sums, found, self.waiting, time.perf_counter() - begun))
             _replace(self.out / MARK, msgspec.json.encode(mark))
             self._forget(mark)
         self.mark = mark
-        found = tables["violations"].to_pylist() if "violations" in tables else []
-        self.on_batch(WatchedBatch(batch, sums, found, self.waiting, time.perf_counter() - begun))
+        return True
 
     @property
     def waiting(self) -> dict[str, tuple[int, str]]:
@@ -173,7 +158,7 @@ class StreamAudit:
         ends: _Followers = {}
         for (run, cluster), follower in self.followers.items():
             ends[run, cluster] = follower.copy()
-        tails = pa.concat_tables([ingest.RAW.empty_table(), *_tails(trace, _consumed(self.out, self.mark.batch))])
+        tails = pa.concat_tables([ingest.RAW.empty_table(), *_tails(trace, self.mark.offset)])
         tables, sums = _judge(tails, ends, self.mark.sums, settle=True)
         mark = msgspec.structs.replace(self.mark, settled=sums)
         with disk_errors(self.out):
@@ -187,7 +172,7 @@ class StreamAudit:
         found = tables["violations"].to_pylist() if "violations" in tables else []
         return WatchedBatch(mark.batch, sums, found, {}, time.perf_counter() - begun)
 
-    def _save(self, batch: int, sums: Sums) -> WatchMark:
+    def _save(self, batch: int, sums: Sums, offset: Offset) -> WatchMark:
         """The changes of this batch; the whole state when the changes since the last one have outgrown it."""
         old = self.mark
         states = [(*key, follower.changes()) for key, follower in self.followers.items()]
@@ -195,10 +180,10 @@ class StreamAudit:
         change_bytes = old.change_bytes + len(data)
         if change_bytes <= max(_FEW, 2 * old.base_bytes):
             _replace(self.out / "state" / f"{batch:08d}.changes", data)
-            return WatchMark(batch, old.base, old.base_bytes, change_bytes, sums)
+            return WatchMark(batch, old.base, old.base_bytes, change_bytes, sums, offset=offset)
         data = msgspec.msgpack.encode([(*key, follower.whole()) for key, follower in self.followers.items()])
         _replace(self.out / "state" / f"{batch:08d}.whole", data)
-        return WatchMark(batch, batch, len(data), 0, sums)
+        return WatchMark(batch, batch, len(data), 0, sums, offset=offset)
 
     def _forget(self, mark: WatchMark) -> None:
         """Files of the state that a whole one has replaced, and what was settled before more came."""
@@ -211,72 +196,39 @@ class StreamAudit:
                 (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
 
 
-def start(
-    spark: SparkSession,
-    trace: str | os.PathLike[str],
-    audit: StreamAudit,
-    *,
-    once: bool = False,
-    every: str = EVERY,
-    max_bytes: int = BATCH_BYTES,
-) -> StreamingQuery:
-    """Watch a directory of traces. `once`: what is there now, then stop (then `audit.settle`). `max_bytes`: of trace in
-    a batch, which memory and the time of a batch grow with."""
-    place = Path(trace)
-    if not place.is_dir():
-        raise TraceError(f"{place}: no such directory; name the one that the members write their traces into")
-    if max_bytes < 1:
-        raise UsageError(f"a batch has at least one byte, not {max_bytes}")
-    register(spark)
-    rows = spark.readStream.format("whence").option("max_bytes", max_bytes).load(str(place.absolute()))
-    sink = rows.writeStream.foreachBatch(audit).option("checkpointLocation", str((audit.out / "checkpoint").absolute()))
-    return (sink.trigger(availableNow=True) if once else sink.trigger(processingTime=every)).start()
-
-
 def watch(
-    spark: SparkSession,
     trace: str | os.PathLike[str],
     audit: StreamAudit,
     *,
     once: bool = False,
     stop: threading.Event | None = None,
     max_bytes: int = BATCH_BYTES,
+    every: float = EVERY,
 ) -> None:
-    """`start`, and wait until it has read all there is (`once`) or until `stop` is set. Raises what it fails with, as a
-    named error. Spark gives a Python process ten seconds to start, which is little where much else is going on: such a
-    failure is tried again, and what was finished stays so."""
-    stopped = stop or threading.Event()
-    for left in reversed(range(TRIES)):
-        query = start(spark, trace, audit, once=once, max_bytes=max_bytes)
-        while query.isActive and not stopped.wait(0.1):
-            pass
-        query.stop()
-        error = failure(query, audit)
-        if error is None:
-            return
-        if not left or "failed to connect back" not in str(error):
-            raise error
+    """Watch a directory of traces until `stop` is set; `once`: what is there now (then `audit.settle`). `max_bytes`: of
+    trace in a batch, which memory and the time of a batch grow with."""
+    place, stopped = Path(trace), stop or threading.Event()
+    if not place.is_dir():
+        raise TraceError(f"{place}: no such directory; name the one that the members write their traces into")
+    if max_bytes < 1:
+        raise UsageError(f"a batch has at least one byte, not {max_bytes}")
+    while not stopped.is_set():
+        if not audit.step(place, max_bytes):
+            if once:
+                return
+            stopped.wait(every)
 
 
-def failure(query: StreamingQuery, audit: StreamAudit) -> WhenceError | None:
-    """Why the stream has ended, in one line; None: it has not failed."""
-    if audit.error is not None:
-        return audit.error
-    error = query.exception()
-    if error is None:
-        return None
-    text = str(error)
-    ours = next((line.partition("TraceError: ")[2] for line in text.splitlines() if "TraceError: " in line), "")
-    first = (text.partition("terminated with exception: ")[2] or text).strip().splitlines()[0]
-    return TraceError(ours or f"the stream has failed: {first[:400]}")
+def finished(out: str | os.PathLike[str], table: str) -> list[Path]:
+    """The files of what a watcher has found so far, also while it runs."""
+    mark = read_mark(Path(out))
+    files = sorted((Path(out) / table).glob("*.parquet"))
+    return [f for f in files if (mark.settled is not None if f.stem == SETTLED else int(f.stem) <= mark.batch)]
 
 
 def read_stream(spark: SparkSession, out: str | os.PathLike[str], table: str) -> DataFrame:
     """What a watcher has found so far: `verdicts`, `violations` or `quarantine`, also while it runs."""
-    place = Path(out)
-    mark = read_mark(place)
-    files = sorted((place / table).glob("*.parquet"))
-    done = [f for f in files if (mark.settled is not None if f.stem == SETTLED else int(f.stem) <= mark.batch)]
+    done = finished(out, table)
     if not done:
         return spark.createDataFrame([], spark_schema(table))
     return require(spark.read.schema(spark_schema(table)).parquet(*map(str, done)), table)
@@ -343,16 +295,6 @@ def _added(before: dict[str, int], names: pa.ChunkedArray[Any]) -> dict[str, int
 
 
 # -- what is left of a trace that is complete
-
-
-def _consumed(out: Path, batch: int) -> dict[str, int]:
-    """How far the trace was read, from Spark's log of offsets: a line of version, one of settings, one a source."""
-    try:
-        lines = (out / "checkpoint" / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-        found: dict[str, int] = json.loads(lines[2])
-    except (OSError, ValueError, IndexError):
-        return {}
-    return found
 
 
 def _tails(trace: Path, consumed: dict[str, int]) -> Iterator[pa.Table]:
@@ -425,7 +367,3 @@ def _replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    return pq.read_table(path).to_pylist() if path.exists() else []

@@ -10,8 +10,8 @@ live, so trees can be built on them. Rules:
    `degree + SPARE`. An `urgent` request is always accepted: a random other neighbour is told to go (`Disconnect`).
 2. A link lives by messages that only neighbours send, at least one in two rounds. One that is silent for too long, or
    whose connection the runtime lost, is dropped, and another member is asked at once.
-3. Who is no neighbour and speaks like one is accepted if there is room, else told to go. So a link that only one end
-   knows of heals, whatever was lost.
+3. A member that speaks like a neighbour and is none is accepted if there is room, else told to go. So a link that only
+   one end knows of heals, whatever was lost.
 4. A neighbour that fell silent is remembered. It is asked again, urgently, when it is heard, and every `lost_every`
    rounds. So after a partition the two sides do not stay apart, each with all the neighbours it wants.
 

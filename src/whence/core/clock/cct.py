@@ -63,7 +63,7 @@ class Incarnation(NamedTuple):
 
     epoch: int
     term: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
+    count: int  # type: ignore[assignment]  # hides tuple.count
 
     @property
     def packed(self) -> int:

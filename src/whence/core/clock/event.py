@@ -73,6 +73,12 @@ class Send(msgspec.Struct, frozen=True, gc=False):
     reliable: bool = False
 
 
+@lru_cache(maxsize=64)
+def around_seq(ticket: int, inc: int, owner: MemberId) -> tuple[str, str]:
+    """The text of an event id of this tenure, before and after its seq: the one place that writes ids of tickets."""
+    return f"{ticket}:{Incarnation.unpack(inc)}:", f"@{owner}"
+
+
 class EventId(NamedTuple):
     """`<ticket, incarnation, seq>` plus the owner, which keeps ids unique even if the ring were ever wrong."""
 
@@ -82,7 +88,8 @@ class EventId(NamedTuple):
     owner: MemberId
 
     def __str__(self) -> str:
-        return f"{self.ticket}:{Incarnation.unpack(self.inc)}:{self.seq}@{self.owner}"
+        before, after = around_seq(self.ticket, self.inc, self.owner)
+        return f"{before}{self.seq}{after}"
 
     @classmethod
     def parse(cls, text: str) -> EventId:
@@ -251,7 +258,7 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
 
     def names(self) -> list[str]:
         """The ids as text."""
-        before, after = f"{self.ticket}:{Incarnation.unpack(self.inc)}:", f"@{self.owner}"
+        before, after = around_seq(self.ticket, self.inc, self.owner)
         return [f"{before}{s}{after}" for s in range(self.first, self.first + self.count)]
 
     def timestamp(self, seq: int) -> tuple[Entry, ...]:

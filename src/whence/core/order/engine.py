@@ -29,7 +29,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
 from operator import le
 
 import msgspec
@@ -50,6 +49,7 @@ from whence.core.clock import (
     Range,
 )
 from whence.core.clock.cct import merge
+from whence.core.clock.event import around_seq
 from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
 from whence.core.order.outputs import Arrived, Blocked, Dropped, MissingRange, OrderOutput
@@ -100,12 +100,6 @@ class Owners:
         return tuple((t, inc, owner) for t, table in enumerate(self.tables) for inc, owner in table.items())
 
 
-@lru_cache(maxsize=64)
-def _named(ticket: int, inc: int) -> str:
-    """How the ids of the events of a tenure begin."""
-    return f"{ticket}:{Incarnation.unpack(inc)}:"
-
-
 class _HeldFrame:
     """A frame in `H` (or `R`): received, waiting for what precedes it."""
 
@@ -150,7 +144,8 @@ class TicketOrdering(Ordering[int, Frame]):
         assert tenure is not None
         ticket, inc = tenure
         at, upto = self.clock.T[ticket]
-        return Numbering(_named(ticket, inc), upto + 1 if at == inc else 1, f"@{self.me}")
+        before, after = around_seq(ticket, inc, self.me)
+        return Numbering(before, upto + 1 if at == inc else 1, after)
 
     def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> Frame:
         """Rule 1."""

@@ -144,7 +144,7 @@ class Applicant:
             self.ctx.after(self.answer_ns, Timer.ANSWER)
 
     def later(self, swept: bool = False) -> None:
-        """Ask the next one after a pause, which is longer when everybody was asked in vain."""
+        """Ask the next one after a pause, which is longer when nobody has granted a ticket."""
         ctx = self.ctx
         self.asked = None
         ctx.stop(Timer.ANSWER)

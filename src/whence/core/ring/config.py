@@ -120,7 +120,7 @@ def need_alive(size: int) -> int:
 def need_acks(size: int) -> int:
     """How many of an R of this size must agree to an exclusion: `floor(|R| / 2) + 1`, so that fewer than
     `need_alive` are left
-    (rule 8). Of an empty R there is no quorum: who is alone cannot be excluded."""
+    (rule 8). An empty R has no quorum: a coordinator that is alone cannot be excluded."""
     return size // 2 + 1
 
 

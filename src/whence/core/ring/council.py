@@ -77,7 +77,7 @@ class Councils:
         """Voter of the newest council -> when it last spoke."""
         self.learned_at = 0
         self.hint: msg.Council | None = None
-        """A council that somebody told of who is no voter."""
+        """A council that a member which is no voter has told of."""
 
     # --- hearsay (rule C1) ---
 
@@ -89,8 +89,8 @@ class Councils:
     def told(self, sender: MemberId, council: msg.Council) -> bool:
         """Somebody tells of a council; returns whether it is believed now. A voter of the newest council known is
         believed, a voter of a higher generation (rule C0), and anybody while no council is known. Otherwise it is a
-        hint: ask the voters, and believe it only if none of them speaks for some rounds. So one lie about the council,
-        told to whomever, stops nobody."""
+        hint: ask the voters, and believe it only if none of them speaks for some rounds. So a single false report has
+        no effect."""
         if not council.number:
             return False  # whoever may only receive cannot tell
         known = self.now
@@ -694,7 +694,7 @@ class Reading:
     over_the_living = False
 
     def _coordinators(self, seats: tuple[msg.Holder, ...]) -> None:
-        """A quorum knows who the coordinators are: forget all others, and whom was asked in vain."""
+        """A quorum knows who the coordinators are: forget all others, and who has not answered."""
         for ticket in range(self.ctx.config.tickets):
             self.ctx.table.owner[ticket] = ""
         self.applicant.tried, self.applicant.hints = [], {}
@@ -1051,6 +1051,10 @@ class CouncilRing(Ring):
         return {v: now - at for v in others if now - (at := self.councils.spoke.get(v, now)) >= limit}
 
     # --- begin and end ---
+
+    def abstain(self) -> None:
+        """Never be a voter: the process is known to be short-lived, or its operator wants it so."""
+        self.reform.willing = False
 
     def start(self, now: int) -> list[RingOutput]:
         return self._step(now, self._start)

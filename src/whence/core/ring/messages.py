@@ -438,7 +438,7 @@ class Accept(_InCouncil, frozen=True, tag=110):
 
 
 class Accepted(_InCouncil, frozen=True, tag=111):
-    """They are, for all I can do."""
+    """I have accepted these voters."""
 
     ballot: Ballot
     voter: MemberId

@@ -207,7 +207,7 @@ class Entry:
             max_bytes=self.settings.queue_bytes,
         )
         if isinstance(node.member.ring, CouncilRing) and not self.votes:
-            node.member.ring.reform.willing = False
+            node.member.ring.abstain()
         if saved is not None:
             node.resume(saved)
             if saved.checkpoint is not None:

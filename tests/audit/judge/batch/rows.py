@@ -39,7 +39,7 @@ order = { reliable = 2, causal = 2, fifo = 1, unordered = 1 }
 recovery = "Rk"
 abandon = "25r"
 [cluster.workload]
-rate = 0.6
+rate = 3.0
 [chaos]
 start = "10r"
 crash = "12r"

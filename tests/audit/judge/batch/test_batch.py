@@ -16,11 +16,10 @@ from tests.lab.sim.runs import Run
 from tests.long import few
 from whence.audit.judge import Counts, Doubt, Finding, Follower
 from whence.audit.judge.batch import audited, tables
-from whence.audit.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END
+from whence.audit.judge.findings import MISSING_STEPS, OPEN_END
 from whence.audit.judge.follow import step_of
 from whence.audit.judge.promises import AGREEMENT, SILENCE, SILENT
 from whence.audit.trace import Row
-from whence.errors import UnknownOrder
 from whence.lab.sim.scenario import Loaded, parse
 
 
@@ -144,17 +143,6 @@ def test_an_effect_before_its_cause_is_explained() -> None:
     )
 
 
-def test_an_unordered_member_promises_only_integrity() -> None:
-    rows = triangle(
-        step("q#1", 0, "join", order="unordered", reason="genesis"),
-        step("q#1", 1, "deliver", B),
-        step("q#1", 2, "deliver", A),
-        step("q#1", 3, "deliver", A),
-    )
-    assert [row["verdict"] for row in verdicts(rows, "q#1")] == ["over a gap", "inverted", "duplicate"]
-    assert [(v["rule"], v["lseq"]) for v in violations(rows)] == [("integrity", 3)]
-
-
 def test_the_past_is_the_true_one() -> None:
     rows = triangle(step("q#1", 0, "join", order="causal", reason="genesis"))
     a = judge(rows)
@@ -254,17 +242,6 @@ def test_two_owners_at_one_time() -> None:
     ]
 
 
-def test_clocks_that_differ_make_no_second_owner() -> None:
-    """By its own clock b began before a's last publish; but it had delivered that before."""
-    rows = [
-        tenure("a#1", 0, 100, "owner", "1.0.1"),
-        Row("r", "c", "a#1", 1, 240, "publish", A),
-        Row("r", "c", "b#1", 0, 190, "deliver", A),
-        tenure("b#1", 1, 200, "owner", "1.0.2"),
-    ]
-    assert owners(*rows) == []
-
-
 def test_an_owner_with_steps_missing_leaves_a_doubt() -> None:
     """It may have delivered the other's last event in its step 1, which is missing."""
     rows = [
@@ -275,31 +252,6 @@ def test_an_owner_with_steps_missing_leaves_a_doubt() -> None:
     ]
     assert owners(*rows) == []
     assert doubted(rows) == [Doubt("b#1", MISSING_STEPS, 2)], "the step, and the second owner"
-
-
-def test_an_id_is_used_once() -> None:
-    rows = triangle(step("q#1", 0, "publish", "0:1.0.1:1@q#1"))
-    found = violations(rows)
-    assert {v["rule"] for v in found} == {"reused id", "two owners"}
-
-
-def test_an_unknown_order_is_a_named_error() -> None:
-    rows = triangle(step("q#1", 0, "join", order="casual", reason="genesis"), step("q#1", 1, "deliver", B))
-    with pytest.raises(UnknownOrder, match="casual"):
-        violations(rows)
-
-
-def test_a_publisher_without_a_trace_leaves_a_doubt() -> None:
-    """The file of b was not copied: what a and q delivered of b is counted once, and nobody is accused."""
-    rows = triangle(
-        step("a#1", 3, "deliver", B),
-        step("q#1", 0, "join", order="reliable", reason="genesis"),
-        step("q#1", 1, "deliver", A),
-        step("q#1", 2, "deliver", B),
-    )
-    left = [row for row in rows if row.member != "b#1"]
-    assert violations(left) == []
-    assert doubted(left) == [Doubt("b#1", NO_TRACE, 2)]
 
 
 # -- what is missed easily

@@ -62,7 +62,8 @@ class CouncilWorld(World):
         dice = random.Random(self.rng.getrandbits(64))
         ring = self.make(me, self.config, dice, memory, self.has_disk[name])
         assert isinstance(ring, CouncilRing)
-        ring.reform.willing = self.willing[name]
+        if not self.willing[name]:
+            ring.abstain()
         rate = 1 + (self.rng.choice([-0.01, 0.01]) if self.extreme else self.rng.uniform(-0.01, 0.01))
         self.procs[me] = Proc(ring, rate, self.rng.randrange(10 * ROUND))
         self.lives[name] = me

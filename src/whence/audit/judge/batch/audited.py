@@ -32,6 +32,8 @@ class Audited(NamedTuple):
     coded: Coded
     found: kernel.Outcome
     lacks: kernel.Lacks
+    owners: list[Found]
+    """Two owners of one ticket at one time, also where that is in doubt."""
 
     @property
     def circles(self) -> int:
@@ -45,7 +47,7 @@ def audited(coded: Coded, room: int = kernel.ROOM) -> Audited:
         coded.steps, coded.joins, coded.known, coded.parts, coded.member_of, to_follow(coded), coded.there(),
         coded.alive, coded.superseded, agreement(coded.order), kernel.cell(coded.known.base), room,
     )  # fmt: skip
-    return Audited(coded, found, lacks)
+    return Audited(coded, found, lacks, _of_owners(coded, found.vague))
 
 
 def agreement(orders: list[str]) -> Bytes:
@@ -117,12 +119,10 @@ def doubts(a: Audited) -> Doubts:
             count[doubt] += int(n)
     for m in np.flatnonzero(coded.missing).tolist():
         count[int(coded.run_of[m]), str(coded.members[m]), MISSING_STEPS] += int(coded.missing[m])
-    if not coded.apart:
-        for run, finding in _of_owners(a):
-            if finding.doubt is not None:
-                count[run, finding.doubt, trace.why(run, finding.doubt)] += 1
-        count.update(loss_doubts(everybody(a)))
-    return count
+    for run, finding in a.owners:
+        if finding.doubt is not None:
+            count[run, finding.doubt, trace.why(run, finding.doubt)] += 1
+    return count if coded.apart else count + loss_doubts(everybody(a))
 
 
 def in_words(count: Doubts, run: int) -> list[Doubt]:
@@ -194,11 +194,9 @@ class _Publishers:
 
 def found(a: Audited) -> list[Found]:
     """Every broken promise; of some members of a run those that are theirs alone."""
-    mine = [*_of_deliveries(a), *_of_drops(a)]
-    if a.coded.apart:
-        return mine
-    owners = (one for one in _of_owners(a) if one[1].doubt is None)
-    return [*mine, *of_losses(everybody(a)), *_of_ids(a), *owners]
+    lost = () if a.coded.apart else of_losses(everybody(a))
+    owners = (one for one in a.owners if one[1].doubt is None)
+    return [*_of_deliveries(a), *_of_drops(a), *lost, *_of_ids(a), *owners]
 
 
 def _at(coded: Coded, rows: Longs) -> Iterator[tuple[int, int, int, str]]:
@@ -317,12 +315,13 @@ def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
 # -- two owners of one ticket at one time (`judge.tickets`)
 
 
-def _of_owners(a: Audited) -> list[Found]:
-    """All pairs of tenures that overlap in a run, by ticket and by the time they began."""
-    coded = a.coded
+def _of_owners(coded: Coded, vague: Bytes) -> list[Found]:
+    """All pairs of tenures that overlap in a run, by ticket and by the time they began. `vague`: see `kernel`."""
     every = overlaps(tenures(coded))
-    vague = {(int(coded.run_of[m]), str(coded.members[m])) for m in np.flatnonzero(a.found.vague).tolist()}
-    return [*overlapped(every, set(known_end(coded, every)), vague)]
+    if not every:
+        return []
+    unsure = {(int(coded.run_of[m]), str(coded.members[m])) for m in np.flatnonzero(vague).tolist()}
+    return [*overlapped(every, set(known_end(coded, every)), unsure)]
 
 
 def overlaps(all_: Iterable[tuple[int, Holding]]) -> list[tuple[int, Pair]]:
@@ -333,6 +332,7 @@ def overlaps(all_: Iterable[tuple[int, Holding]]) -> list[tuple[int, Pair]]:
     return [
         (key[0], pair)
         for key in sorted(by_ticket)
+        if len(by_ticket[key]) > 1
         for pair in tickets.overlapping(by_ticket[key], lambda one, other: False)
     ]
 

@@ -42,7 +42,7 @@ NEVER = np.int32(2**31 - 1)
 FEW = 64
 """Columns that are looked at one by one where one of them is above."""
 
-ROOM = 1 << 28
+ROOM = 1 << 27
 """Bytes of all matrices of one block of columns."""
 
 Cells = Any

@@ -214,7 +214,7 @@ def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPie
         found.cause, unmet,
     )  # fmt: skip
     none = np.empty(0, np.int32)
-    return JudgedPiece(Audited(coded, found, kernel.Lacks(none, none, none, none)), ends)
+    return JudgedPiece(Audited(coded, found, kernel.Lacks(none, none, none, none), []), ends)
 
 
 def _mine(coded: Coded, steps: Longs, name: str, which: list[int]) -> Longs:

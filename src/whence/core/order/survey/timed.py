@@ -55,7 +55,7 @@ class Hybrid(NamedTuple):
     """A timestamp; compared lexicographically."""
 
     time: int
-    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count
 
 
 class HybridClock:
