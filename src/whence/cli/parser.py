@@ -165,6 +165,7 @@ class Command(NamedTuple):
 
 _NAMED: dict[str, Any] = {"metavar": "SCENARIO", "help": "a TOML file, or the name of one that comes with whence"}
 _ENGINES = {"engine": ("spark", "local")}
+LEVELS = ("rc", "ra", "tcc", "cc", "cm", "ccv")
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
@@ -234,7 +235,6 @@ without tickets, everybody may publish at any time (docs/probabilistic.md):
   whence node --cluster free --listen 127.0.0.1:7002 --insecure --order probabilistic --publish
 
 between machines, with the keys of `whence keys`:
-  whence node --cluster lobby --listen 10.0.0.5:7001 --tls /etc/whence/keys alice --publish
   tail -f log | whence node --cluster lobby --listen 10.0.0.6:7001 --contact 10.0.0.5:7001 --secret-file s.key --publish
 
 as a service, which survives kill -9 and is watched; all nodes have the same list of contacts (docs/operations.md):
@@ -329,7 +329,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
             "paths": {
                 "nargs": "+",
                 "metavar": "PATH",
-                "help": "trace files, directories, globs; here or in a store (s3://, gs://, abfss://, hdfs://)",
+                "help": "files, directories, globs; s3://, gs://, abfss://, hdfs://",
             }
         },
         "spark",
@@ -345,10 +345,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
 Client histories (reads and writes in transactions and sessions) are checked for read committed, read atomic and causal
 consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. docs/histories.md
 """,
-        {
-            "level": ("rc", "ra", "tcc", "cc", "cm", "ccv"),
-            "format": ("auto", "text", "dbcop", "cobra", "elle", "json", "parquet"),
-        },
+        {"level": LEVELS, "format": ("auto", "text", "dbcop", "cobra", "elle", "json", "parquet")},
         {"paths": {"nargs": "+", "type": Path, "metavar": "PATH", "help": "histories, or folders of them"}},
         "scale",
     ),

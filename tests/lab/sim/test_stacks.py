@@ -16,7 +16,7 @@ from whence.core.config import Settings
 def test_a_stack_keeps_its_promises_in_the_hostile_world(scenario: str, seed: int) -> None:
     run = Run(lab.load(scenario), seed).clean()
     lines = {line.order: line for line in run.world.tally.report(scenario, None).lines}
-    assert lines["causal"].inversions == lines["reliable"].inversions == lines["reliable"].lost == 0
+    assert lines["causal"].inversions == lines["reliable"].inversions == 0
     assert sum(line.delivered for line in lines.values()) > 1000
     if scenario == "hostile-trees":  # losses and crashes break the trees, and they are repaired
         casts = [instance.member.cast for host in run.world.hosts.values() for instance in host.instances.values()]
