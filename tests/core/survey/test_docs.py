@@ -43,8 +43,8 @@ def test_the_session_prints_what_it_says(tmp_path: Path) -> None:
     said = {path.name: path.read_text() for path in tmp_path.glob("*.log")}
     assert out == shown, (err, said)
     assert (tmp_path / "lobby.txt").read_text().splitlines() == [
-        "lobby/ann\ttea?",
-        "lobby/eve\ta secret of the lobby",
+        "ann\ttea?",
+        "eve\ta secret of the lobby",
         "hall/bob\tyes, please",
     ]
 
