@@ -24,8 +24,7 @@ from whence.live.fleet.task import MemberSpec, Task, kills
 CORE = ("founding", "probation", "owner", "leaving")
 BURSTS = (1, 1, 2, 4)
 EMPTY_S = 30.0
-"""Seconds without a coordinator after which the founder is restarted, to found again: longer than a reunion of the last
-coordinators takes (docs/ring.md). Counted as `refounded`."""
+"""Seconds without a coordinator after which the founder is restarted, to found again. Counted as `refounded`."""
 
 
 async def soak(

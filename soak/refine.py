@@ -34,8 +34,8 @@ from whence.core.ring.messages import (
     Holder,
     Ledger,
     Promise,
-    Row,
     Sit,
+    TicketRow,
     Vacate,
     Voter,
     Vouch,
@@ -295,7 +295,7 @@ class Spec:
     def lost(self, last: int, ballot: Ballot, table: Ledger) -> str:
         """What a voter that accepted this ballot knew and the table has not; "" if nothing."""
         rows = {r.ticket: r for r in table.rows}
-        none = Row(0, "", 0, 0, (0, 0))
+        none = TicketRow(0, "", 0, 0, (0, 0))
         for u in self.accd[last, ballot]:
             told = self.tab[last, ballot][u]
             if table.era < told.era:

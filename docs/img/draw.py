@@ -50,16 +50,6 @@ fault = [
   { at = "58s", kind = "publish", who = "n0" },
 ]
 """
-REUNION = """
-members = 6
-round = "250ms"
-duration = "60s"
-cluster = { SMALL_RING, tickets = 4, coordinators = 4, order = "causal" }
-fault = [
-  { at = "15s", kind = "partition", who = ["n0", "n1"], for = "12s" },
-  { at = "45s", kind = "publish", who = "n0" },
-]
-"""
 
 
 def rows_of(scenario: str, seed: int = 1) -> list[Row]:
@@ -201,7 +191,6 @@ PICTURES = {
     "gossip": gossip,
     "hold": hold,
     "ring": lambda: tickets(RING),
-    "reunion": lambda: tickets(REUNION),
     "clocks": clocks,
 }
 

@@ -15,7 +15,7 @@ from whence.core.clock import address_of, boot_of
 from whence.core.ring import State, recovery_rounds
 from whence.core.ring.base import told_epoch
 from whence.core.ring.neighbours import TolerantRing
-from whence.lab.sim.invariants import quiet_violations, reunites
+from whence.lab.sim.invariants import quiet_violations
 
 
 class Chaos:
@@ -101,11 +101,10 @@ class Chaos:
             w.coordinate(w.rng.choice(members))
 
     def found_again(self) -> bool:
-        """By the designated founder (the first member there is), with an epoch above all earlier ones; only when a
-        coordinator of the dead ring is gone for good, so that it cannot come back by itself."""
+        """By the designated founder (the first member there is), with an epoch above all earlier ones."""
         w = self.world
         founder = next(iter(w.procs))
-        if any(w.ring(m).state not in (State.OUT, State.JOINING) for m in w.procs) or reunites(w.rings):
+        if any(w.ring(m).state not in (State.OUT, State.JOINING) for m in w.procs):
             return False
         self.epoch = told_epoch(max([self.epoch, *(ring.epoch for ring in w.rings.values())]))
         w.note(f"FOUND {founder} {self.epoch}")

@@ -18,11 +18,6 @@ def test_a_lost_seat_is_handed_over_only_to_the_predecessor_it_had() -> None:
     Chaos(5264, dense=True).run()
 
 
-def test_a_founding_that_nobody_heard_of_does_not_share_its_epoch() -> None:
-    """Rule 20. A ring of one came back by itself while it was cut off, and crashed; then an operator founded."""
-    Chaos(269).run()
-
-
 @pytest.mark.parametrize("block", few(range(10), 2))
 def test_chaos(block: int) -> None:
     for seed in range(25 * block, 25 * block + 25):

@@ -44,7 +44,7 @@ def test_a_founder_refuses_an_epoch_it_has_seen() -> None:
 
 
 def test_told_and_agreed_founders_never_take_the_same_epoch() -> None:
-    """Rule 20."""
+    """Rule C6."""
     told, agreed = {told_epoch(seen) for seen in range(100)}, {agreed_epoch(seen) for seen in range(100)}
     assert all(told_epoch(seen) > seen < agreed_epoch(seen) for seen in range(100))
     assert told_epoch(0) == 1 and not told & agreed

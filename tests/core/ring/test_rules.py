@@ -20,7 +20,6 @@ from tests.core.ring.walks import walk
 from tests.core.ring.world import DELTA, ROUND, Make, World, config, without
 from whence.core.clock import MemberId
 from whence.core.ring import Ring, RingConfig, State
-from whence.core.ring.base import told_epoch
 from whence.core.ring.config import between
 from whence.core.ring.context import Context, Excluded, Frozen, Granted, Lost, Released, Table, Thawed, Timer
 from whence.core.ring.messages import (
@@ -33,7 +32,7 @@ from whence.core.ring.messages import (
     ReqCoord,
     Update,
 )
-from whence.core.ring.neighbours import Admission, Attempt, Exclusion, Gathering, Neighbours, Reunion, TolerantRing
+from whence.core.ring.neighbours import Admission, Attempt, Exclusion, Neighbours, TolerantRing
 from whence.lab.paper.ccc11.basic import BasicRing, Edges
 
 
@@ -414,31 +413,6 @@ def one_of_four_leaves(make: Make) -> None:
     assert w.said(Released, ring[1]) and len(w.owners()) == 3, "not released"
 
 
-# --- 20: one series of epochs ---
-
-
-class OneSeries(Reunion):
-    def _next_epoch(self, gathering: Gathering) -> int:
-        return told_epoch(self.founding.epoch)
-
-
-def founded_unseen(make: Make) -> None:
-    """A ring of one is founded again by agreement, with itself, and crashes before anybody hears of it."""
-    w = World(config(2), make=make)
-    a, b = w.add("a"), w.add("b")
-    w.found(a)
-    w.run(4)
-    w.cut[a, b] = w.cut[b, a] = None
-    w.resign(a)
-    w.run(1)
-    w.coordinate(a)
-    assert w.run(30, lambda: a in w.owners())
-    w.run(1)
-    w.crash(a)
-    w.found(b, told_epoch(w.ring(b).epoch))
-    assert w.run(30, lambda: b in w.owners())
-
-
 def chaos(seed: int, dense: bool = False) -> Callable[[Make], None]:
     return lambda make: Chaos(seed, dense, make).run()
 
@@ -464,13 +438,12 @@ RULES = {
     10: of_tolerant(a_newcomer, "admission", OwnsAtOnce, "lost at once"),
     11: Rule(false_exclusion, TolerantRing, hasty, "I[12]"),
     12: of_tolerant(admitted_while_excluded, "ctx.table", OnlyWhoIsKnown, "I[12]"),
-    13: of_tolerant(chaos(50, dense=True), "exclusion", LastListOnly, "I7"),
+    13: of_tolerant(chaos(104, dense=True), "exclusion", LastListOnly, "I7"),
     14: of_tolerant(slower_and_slower, "neighbours", FreshOnArrival, "I2"),
     15: of_tolerant(stale_update, "neighbours", AnyPredecessor, "I7"),
     17: Rule(failed_exclusion, TolerantRing, Disconnects, "ticket is lost"),
     18: of_tolerant(late_reply, "exclusion", AnyReply, "mixed"),
     19: Rule(one_of_four_leaves, TolerantRing, JustStops, "not released"),
-    20: of_tolerant(founded_unseen, "reunion", OneSeries, "I5"),
 }
 
 NO_SWITCH = {

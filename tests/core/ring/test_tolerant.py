@@ -342,11 +342,13 @@ def test_rule_15_who_is_over_is_not_vouched_for() -> None:
 
 def test_rule_15_the_excluder_announces_it() -> None:
     w, ring = build(5)
-    w.crash(ring[2])
+    ticket = w.ring(ring[3]).ticket
+    w.crash(ring[3])
     w.run(5)
     (excluded,) = w.said(Excluded)
     news = [o.news for _, m, o in w.outputs if type(o).__name__ == "Announce" and isinstance(o.news, GoneNews)]
-    assert [n.tickets for n in news] == [excluded.tickets[-1:]]  # the others were its own to grant
+    own = excluded.tickets.index(ticket)  # what lies before it was the excluder's own to grant
+    assert own and [n.tickets for n in news] == [excluded.tickets[own:]]
 
 
 # --- 16 ---

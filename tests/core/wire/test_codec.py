@@ -72,7 +72,6 @@ NUMBERS = {
     "CJoin": 32, "Reject": 33, "AckCJoin": 34, "NewSucc": 35, "AckSucc": 36, "CLeave": 37, "AckCLeave": 38,
     "NackLeave": 39, "Poll": 40, "Alive": 41, "Update": 42, "AckUpdate": 43, "Exclude": 44, "AckExclude": 45,
     "ReqCoord": 46, "AckCoord": 47, "NackCoord": 48, "Cancel": 49, "Decline": 50, "Who": 51,
-    "Rally": 52, "Witness": 53,
     "Sit": 96, "Vouch": 97, "Read": 98, "Seats": 99, "Claim": 100, "Agree": 101, "Vacate": 102, "Known": 103,
     "Attend": 104, "Volunteer": 105, "Missing": 106, "Prepare": 107, "Promise": 108, "Higher": 109, "Accept": 110,
     "Accepted": 111, "Begin": 112,

@@ -31,8 +31,8 @@ from whence.core.ring.messages import (
     Promise,
     Reject,
     ReleasedNews,
-    Row,
     Tenure,
+    TicketRow,
     Update,
     Volunteer,
     Voter,
@@ -217,9 +217,9 @@ BAD = {
     "tenure's incarnation": NewSucc(T0, Tenure(0, -1)),
     "holder": CLeave(1, T0, T1, Holder("a", 0, 1), 0, (), ()),
     "list of seats": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, ((Holder("a", 0, 1),),), ()),
-    "row's ticket": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(9, "", 0, 0, NEVER),)),
-    "row's owner": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(0, "x", 0, 0, NEVER),)),
-    "row's last": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(0, "", 0, 0, (1, -1)),)),
+    "row's ticket": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (TicketRow(9, "", 0, 0, NEVER),)),
+    "row's owner": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (TicketRow(0, "x", 0, 0, NEVER),)),
+    "row's last": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (TicketRow(0, "", 0, 0, (1, -1)),)),
     "seq": Poll(1, T0, T1, 0, MAX_SEQ + 1),
     "range of ticket": Recover(1, ((-1, 1, 1, 1),)),
     "range without incarnation": Recover(1, ((0, 0, 1, 1),)),
@@ -286,7 +286,7 @@ LARGE = {
     "takeover": Update(1, T0, T1, 0, (), (T0,) * 4),
     "lists": CLeave(1, T0, T1, SEAT, 0, ((),) * 3, ()),
     "seats in lists": CLeave(1, T0, T1, SEAT, 0, ((SEAT, SEAT), (SEAT,)), ()),
-    "rows": CLeave(1, T0, T1, SEAT, 0, (), (Row(0, "", 0, 0, NEVER),) * 4),
+    "rows": CLeave(1, T0, T1, SEAT, 0, (), (TicketRow(0, "", 0, 0, NEVER),) * 4),
     "ranges": Recover(1, ((0, 1, 1, 1),) * 3),
     "frames": AckRecover(1, (FIRST,) * 3),
     "state": snapshot(state=b"x" * 11),
@@ -357,7 +357,7 @@ def test_councils_are_bounded():
     refused(Begin(Council(1 << 62, (voter,), ()), table), BadMessage, small)
     refused(Prepare(1, Ballot(1 << 62, "a#1")), BadMessage, small)
     refused(Begin(Council(1, (), ()), Ledger(1, (Holder("a", 0, 1),), ())), BadMessage, small)
-    refused(Begin(Council(1, (), ()), Ledger(1, (), (Row(3, "", 1, 1, (1, 1)),))), BadMessage, small)
+    refused(Begin(Council(1, (), ()), Ledger(1, (), (TicketRow(3, "", 1, 1, (1, 1)),))), BadMessage, small)
 
 
 def test_nobody_speaks_for_a_voter_elsewhere():

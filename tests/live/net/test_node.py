@@ -36,7 +36,6 @@ from whence.core.ring.messages import (
     Update,
     Volunteer,
     Voter,
-    Witness,
 )
 from whence.core.wire import encode, read_header, unpack
 from whence.errors import ClusterClosed, DiskError
@@ -298,7 +297,6 @@ def test_bytes_that_are_no_message_cut_their_sender_off_and_nobody_else() -> Non
 RECEIVERS_LIES: list[RingMessage] = [
     Reject(1, "no", True, (1 << 40) - 1, ()),
     Reject(1, "no", False, 1 << 24 | 5, ()),
-    Witness(1, True, (1 << 40) - 1, 5, ("b:1#1",), (), ()),
     Poll(1, Tenure(1, 2), Tenure(0, 1 << 48), (1 << 40) - 1, 0),
     Update(1, Tenure(1, 2), Tenure(0, 1 << 48), 9, (), (Tenure(0, (1 << 64) - 1),)),
     NackCoord(1, Tenure(0, 1 << 48), (1 << 40) - 1),
@@ -324,7 +322,7 @@ def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMess
     assert a.incarnation == inc and a.member.ring.ctx.table.era == era
     wire.pass_time(1000 * MS)
     assert a.incarnation == inc and a.may_publish
-    answers = isinstance(lie, Reject | Witness | Known)
+    answers = isinstance(lie, Reject | Known)
     assert ("b:1#1" in a.member.cut_off) is not answers, "a receiver answers, and asks for nothing"
 
 

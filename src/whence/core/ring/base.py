@@ -8,8 +8,7 @@ a nonce. A grant that is no longer waited for is declined.
 
 Founding (docs/ring.md, "Bootstrap and empty core"): the first process is designated. It listens for a quarantine and
 gives up when it hears of a living coordinator. Nobody founds on a time-out. A higher epoch ends all tenures of a lower
-one. Rule 20: founders that were told to found and founders that a ring agreed on draw their epochs from disjoint
-numbers.
+one. Founders that were told to found and founders that a council agreed on use disjoint epochs (rule C6).
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class Applicant:
     """One request for a ticket at a time, and hints where to ask; all hints may be wrong."""
 
     MAX_CONTACTS = 16
-    MAX_NEVER = 16  # holders remembered as granted and never owned
 
     def __init__(self, ctx: Context, answer_ns: int | None) -> None:
         self.ctx = ctx
@@ -59,8 +57,6 @@ class Applicant:
         self.asked_at = 0
         self.joined_by = 0
         """The nonce of the CJOIN that led to the present tenure."""
-        self.never: dict[msg.Holder, None] = {}
-        """What was granted to this process and declined, so never owned."""
         self.when_waiting: list[Callable[[], None]] = []
         """What other parts do when an attempt has failed and the next one is planned."""
         ctx.when_seated.append(self._seated)
@@ -197,9 +193,6 @@ class Applicant:
 
     def decline(self, to: MemberId, nonce: int, tenure: msg.Tenure) -> None:
         self.ctx.finish(tenure)
-        self.never[msg.Holder(self.ctx.me, *tenure)] = None
-        while len(self.never) > self.MAX_NEVER:
-            del self.never[next(iter(self.never))]
         self.ctx.send(to, msg.Decline(nonce, tenure))
 
     # --- the end of a tenure: apply for the next ---
@@ -219,12 +212,12 @@ TOLD_EVERY = 8
 
 
 def told_epoch(seen: int) -> int:
-    """The epoch of a founder that was told to found, above `seen`: 1, 9, 17, ... (rule 20)."""
+    """The epoch of a founder that was told to found, above `seen`: 1, 9, 17, ... (rule C6)."""
     return seen + TOLD_EVERY - (seen - 1) % TOLD_EVERY
 
 
 def agreed_epoch(seen: int) -> int:
-    """The epoch of a founder that others agreed to, above `seen`: any other number (rule 20)."""
+    """The epoch of a founder that others agreed to, above `seen`: any other number (rule C6)."""
     return seen + 1 if seen % TOLD_EVERY else seen + 2
 
 
@@ -234,20 +227,13 @@ class Founding:
     def __init__(self, ctx: Context, applicant: Applicant) -> None:
         self.ctx = ctx
         self.applicant = applicant
-        self.pledged = 0
-        """The highest epoch under which this process has let somebody found the ring again."""
         self._epoch = 0
         self.refused = ""
         """Why the last founding was given up."""
 
     @property
-    def seen(self) -> int:
-        """The highest epoch that was founded, or that somebody was allowed to found."""
-        return max(self.pledged, self.ctx.table.epoch)
-
-    @property
     def epoch(self) -> int:
-        return max(self._epoch, self.seen)
+        return max(self._epoch, self.ctx.table.epoch)
 
     def found(self, epoch: int) -> None:
         ctx = self.ctx
@@ -255,7 +241,6 @@ class Founding:
         if self.refused:
             ctx.say(Rejected(self.refused))
             return
-        ctx.designated_at = ctx.designated_at or ctx.now
         ctx.wanted, ctx.resigning = True, False
         self.applicant.withdraw()
         ctx.state = State.FOUNDING
@@ -266,8 +251,8 @@ class Founding:
     def _why_not(self, epoch: int) -> str:
         if self.ctx.state in SEATED:
             return "already a member of the ring"
-        if epoch <= self.seen:
-            return f"epoch {epoch} is not above {self.seen}, which was seen already"
+        if epoch <= self.ctx.table.epoch:
+            return f"epoch {epoch} is not above {self.ctx.table.epoch}, which was seen already"
         if epoch >= msg.MAX_EPOCH:
             return f"all {msg.MAX_EPOCH} epochs are used up: begin a cluster under another name"
         return ""
@@ -289,14 +274,10 @@ class Founding:
         self.ctx.say(Rejected(reason))
         self.applicant.later()
 
-    def agreed(self, epoch: int) -> None:
-        """Everybody concerned lets this process found: no quarantine."""
-        if self.take_all(epoch):
-            self.ctx.own()
-
     def complete(self) -> None:
         """The quarantine is over."""
-        self.agreed(self._epoch)
+        if self.take_all(self._epoch):
+            self.ctx.own()
 
     def take_all(self, epoch: int) -> bool:
         """All tickets are this process's, under this epoch; it sits on the first."""

@@ -100,12 +100,6 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.on_any_clock(self.lease_ns + self.delta_ns + self.round_ns)
 
     @property
-    def dead_ns(self) -> int:
-        """How long after the last coordinator of a ring has lost its ticket it is certain that nobody else has one:
-        `temp(min(n, 2k+1))`, a lease for each that can keep another alive one after the other."""
-        return self.temp_ns(min(self.tickets, self.window))
-
-    @property
     def probation_ns(self) -> int:
         """`probation_rounds` as time, at most a lease; it begins with the CJOIN, so before the grant. So who was
         admitted by one that was then excluded has given up, or lost its vouchers, when TempRounds are over."""

@@ -358,16 +358,16 @@ class Table:
         self.owner[ticket] = ""
         return inc
 
-    def rows(self, tickets: Iterable[int] | None = None) -> tuple[msg.Row, ...]:
+    def rows(self, tickets: Iterable[int] | None = None) -> tuple[msg.TicketRow, ...]:
         """For ACKCJOIN, CLEAVE and ACKCOORD: what is known of these tickets (all)."""
         wanted = range(self.tickets) if tickets is None else tickets
         return tuple(
-            msg.Row(t, self.owner[t], self.top[t], self.floor[t], self.last[t])
+            msg.TicketRow(t, self.owner[t], self.top[t], self.floor[t], self.last[t])
             for t in wanted
             if self.top[t] or self.floor[t] or self.last[t] != NEVER
         )
 
-    def merge(self, rows: Iterable[msg.Row]) -> None:
+    def merge(self, rows: Iterable[msg.TicketRow]) -> None:
         """Take over what another one knows."""
         for row in rows:
             self.end(row.ticket, row.floor)
@@ -419,8 +419,6 @@ class Timer(StrEnum):
     PROBATION = "probation"
     LEAVE = "leave"
     PATIENCE = "patience"
-    RALLY = "rally"
-    GATHERED = "gathered"
     # the council
     COUNCIL = "council"
     POLL = "poll"
@@ -448,8 +446,6 @@ class Context:
         """`coordinate` was called: after a loss, apply again."""
         self.resigning = False
         """`resign` was called: stop publishing now, leave when possible (rule 2)."""
-        self.designated_at: int | None = None
-        """When it was told to found; None: it was not, or has owned a ticket since."""
         self.done: dict[msg.Tenure, None] = {}
         """Tenures this process has had or declined: it never takes one of them again."""
         self.seq = 0
@@ -542,7 +538,6 @@ class Context:
         """From now on an owner."""
         holder, _ = self.sitting()
         self.state = State.OWNER
-        self.designated_at = None
         self.table.owns(holder)
         self.say(BecameOwner(holder.ticket, Incarnation.unpack(holder.inc)))
         self.say(Announce(msg.JoinedNews(holder)))

@@ -228,7 +228,7 @@ class Book:
     ballot: msg.Ballot = NO_BALLOT
     accepted: tuple[msg.Ballot, tuple[msg.Voter, ...]] | None = None
     era: int = 0
-    rows: dict[int, msg.Row] = field(default_factory=dict)
+    rows: dict[int, msg.TicketRow] = field(default_factory=dict)
     running: dict[int, dict[msg.Holder, int]] = field(default_factory=dict)
     """Ticket -> for whom a vouch runs, and until when."""
 
@@ -236,8 +236,8 @@ class Book:
     def number(self) -> int:
         return self.council.number
 
-    def row(self, ticket: int) -> msg.Row:
-        return self.rows.get(ticket) or msg.Row(ticket, "", 0, 0, NEVER)
+    def row(self, ticket: int) -> msg.TicketRow:
+        return self.rows.get(ticket) or msg.TicketRow(ticket, "", 0, 0, NEVER)
 
     def seats(self, now: int) -> tuple[msg.Holder, ...]:
         return tuple(holder for row in self.running.values() for holder, until in row.items() if until > now)
@@ -251,7 +251,7 @@ class Book:
 
 def merged(tables: Iterable[msg.Ledger]) -> msg.Ledger:
     """What several voters know together: seats and rows of all, the highest of each."""
-    era, seats, rows = 0, dict[msg.Holder, None](), dict[int, msg.Row]()
+    era, seats, rows = 0, dict[msg.Holder, None](), dict[int, msg.TicketRow]()
     for table in tables:
         era = max(era, table.era)
         seats.update(dict.fromkeys(table.seats))
@@ -261,7 +261,7 @@ def merged(tables: Iterable[msg.Ledger]) -> msg.Ledger:
                 rows[row.ticket] = row
                 continue
             top, owner = max((had.top, had.owner), (row.top, row.owner))
-            rows[row.ticket] = msg.Row(row.ticket, owner, top, max(had.floor, row.floor), max(had.last, row.last))
+            rows[row.ticket] = msg.TicketRow(row.ticket, owner, top, max(had.floor, row.floor), max(had.last, row.last))
     return msg.Ledger(era, tuple(seats), tuple(rows.values()))
 
 
@@ -359,7 +359,7 @@ class Voting:
         row = book.row(holder.ticket)
         new = (holder.inc, sender) != (row.top, row.owner)
         last = max(row.last, (holder.inc, m.seq)) if m.seq else row.last
-        book.rows[holder.ticket] = msg.Row(holder.ticket, sender, holder.inc, row.floor, last)
+        book.rows[holder.ticket] = msg.TicketRow(holder.ticket, sender, holder.inc, row.floor, last)
         book.running[holder.ticket] = {holder: self.ctx.now + self.lease}
         if new:
             self.changed()
@@ -369,7 +369,7 @@ class Voting:
         """One seat of a ticket at a time, never an older incarnation, never one in two hands (rule C3)."""
         return self.newest(book.row(holder.ticket), holder) and not self.taken(book, holder)
 
-    def newest(self, row: msg.Row, holder: msg.Holder) -> bool:
+    def newest(self, row: msg.TicketRow, holder: msg.Holder) -> bool:
         if holder.inc < row.floor or holder.inc < row.top:
             return False
         return holder.inc > row.top or holder.member == row.owner

@@ -54,7 +54,7 @@ class Holder(NamedTuple):
         return f"{self.ticket}:{Incarnation.unpack(self.inc)}@{self.member}"
 
 
-class Row(NamedTuple):
+class TicketRow(NamedTuple):
     """What is known of one ticket."""
 
     ticket: int
@@ -102,7 +102,7 @@ class Ledger(NamedTuple):
     """The highest era it has agreed to."""
     seats: tuple[Holder, ...]
     """Whom it vouches for at the moment."""
-    rows: tuple[Row, ...]
+    rows: tuple[TicketRow, ...]
     """Of each ticket: the highest incarnation vouched for (`top`, in the hands of `owner`) and the floor."""
 
 
@@ -161,7 +161,7 @@ class AckCJoin(_Message, frozen=True, tag=34):
     L: tuple[Holder, ...]
     inherited: tuple[tuple[Holder, ...], ...]
     """What `succ` may hold as its L (rule 13, for an edge that changes hands)."""
-    rows: tuple[Row, ...]
+    rows: tuple[TicketRow, ...]
 
 
 class Decline(_Message, frozen=True, tag=50):
@@ -175,39 +175,6 @@ class Who(_Message, frozen=True, tag=51):
     """Is there a coordinator? Answered by REJECT. Asked by a founder in quarantine."""
 
     nonce: int
-
-
-# --- founding again, by those who were coordinators (docs/ring.md, "A dead ring") ---
-
-
-class Rally(_Message, frozen=True, tag=52):
-    """The ring seems dead: what do you know of it? With an `epoch`: then let me found it again under that one.
-    Answered by WITNESS."""
-
-    nonce: int
-    epoch: int
-    cycle: tuple[Holder, ...]
-    """All tenures of the dead ring, in successor order (with an `epoch`)."""
-    founders: tuple[MemberId, ...]
-    """Whom the others have let found before, and who are asked, too."""
-
-
-class Witness(_Message, frozen=True, tag=53):
-    """What I was, and whom I have let found again."""
-
-    nonce: int
-    alive: bool
-    """I have a ticket, or am founding: the ring is not dead."""
-    era: int
-    pledged: int
-    """The highest epoch under which I have let somebody found the ring again (0: none)."""
-    to: tuple[MemberId, ...]
-    """Everybody whom I have let found, as far as they have not told me since that they did not."""
-    ended: tuple[tuple[Holder, ...], ...]
-    """Tenures that I had, lost and did not hand over, each with my last successor; if that one was a newcomer that had
-    not confirmed yet, also with the successor before it."""
-    never: tuple[Holder, ...]
-    """Tenures that were granted to me and that I never owned."""
 
 
 # --- the edge between neighbours in the fault-free protocol (Algorithm 1) ---
@@ -238,7 +205,7 @@ class CLeave(_Between, frozen=True, tag=37):
     """The nonce of the last UPDATE accepted from the receiver: which edge this CLEAVE belongs to (0: fault-free)."""
     held: tuple[tuple[Holder, ...], ...]
     """What `succ` may hold as its L (rule 13)."""
-    rows: tuple[Row, ...]
+    rows: tuple[TicketRow, ...]
 
 
 class AckCLeave(_Answer, frozen=True, tag=38):
@@ -312,7 +279,7 @@ class ReqCoord(_Between, frozen=True, tag=46):
 class AckCoord(_Answer, frozen=True, tag=47):
     """I shall vouch for nobody there below that era; `rows`: what I know of these tickets."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TicketRow, ...]
 
 
 class NackCoord(_Answer, frozen=True, tag=48):
@@ -451,8 +418,7 @@ class Begin(_Message, frozen=True, tag=112):
     table: Ledger
 
 
-_Applying = CJoin | Reject | AckCJoin | Decline
-_Founding = Who | Rally | Witness
+_Applying = CJoin | Reject | AckCJoin | Decline | Who
 _Edges = NewSucc | AckSucc
 _Leaving = CLeave | AckCLeave | NackLeave
 _Lease = Poll | Alive | Update | AckUpdate
@@ -460,7 +426,7 @@ _Excluding = Exclude | AckExclude | ReqCoord | AckCoord | NackCoord | Cancel
 _Seats = Sit | Vouch | Read | Seats | Claim | Agree | Vacate | Known
 _Reform = Attend | Volunteer | Missing | Prepare | Promise | Higher | Accept | Accepted | Begin
 CouncilMessage = _Seats | _Reform
-RingMessage = _Applying | _Founding | _Edges | _Leaving | _Lease | _Excluding | CouncilMessage
+RingMessage = _Applying | _Edges | _Leaving | _Lease | _Excluding | CouncilMessage
 
 _ONLY_TENURES = (Poll, Alive, Update, AckUpdate, Sit, Vouch)
 """The messages of every round: they name tickets in tenures alone."""
@@ -523,14 +489,8 @@ def _name_more(message: RingMessage, named: list[int]) -> int:
             named.append(ticket)
         case CJoin(wish=wish) if wish >= 0:
             named.append(wish)
-        case Rally(epoch=epoch) | Witness(pledged=epoch) if epoch >= MAX_EPOCH:
-            raise BadMessage(f"{type(message).__name__} names epoch {epoch}; the last one is {MAX_EPOCH - 1}")
         case Claim(tickets=claimed):
             named.extend(claimed)
-        case Witness(ended=ended) if any(len(held) not in (2, 3) for held in ended):
-            raise BadMessage("Witness tells of a tenure without its successor")
-        case Rally(epoch=epoch) | Witness(pledged=epoch):
-            return epoch << ERA_SHIFT
         case Seats(table=table) | Promise(table=table) | Begin(table=table):
             return table.era
         case _:
@@ -557,8 +517,6 @@ def by_receiver(message: RingMessage) -> RingMessage:
     match message:
         case Reject(nonce, reason, _, _, known):
             return Reject(nonce, reason, False, 0, known)
-        case Witness(nonce):
-            return Witness(nonce, False, 0, 0, (), (), ())
         case Who() | Read():
             return message
         case Known():
@@ -573,7 +531,7 @@ def _name(fields: tuple[Any, ...], named: list[int]) -> int:
     for value in fields:
         if isinstance(value, (Tenure, Holder)):  # a union would be made anew at each call
             inc = value.inc
-        elif isinstance(value, Row):
+        elif isinstance(value, TicketRow):
             inc = max(value.top, value.floor, value.last[0])
         elif isinstance(value, tuple):
             highest = max(highest, _name(value, named))

@@ -342,7 +342,6 @@ _holders = _per_ticket(_holder)
 _rows = _per_ticket(record(check_ticket, maybe(check_member), check_int, check_int, record(check_int, check_seq)))
 _coordinators = _per_ticket(record(check_ticket, check_member))
 _lists = each(_holders, "max_ranges", "lists of holders")
-_founders = each(check_member, "max_ranges", "founders")
 
 
 def _holder_lists(lists: Sequence[Sequence[Holder]], limits: Limits) -> None:
@@ -362,16 +361,13 @@ _voter = record(check_member, typed)
 _voters = each(_voter, "max_voters", "voters")
 _ballot = record(_number, maybe(check_member))
 _RING: dict[str, Check] = {
-    **dict.fromkeys(
-        ("nonce", "update", "answers", "adopted", "promised", "era", "floor", "epoch", "pledged"), check_int
-    ),
+    **dict.fromkeys(("nonce", "update", "answers", "adopted", "promised", "era", "floor"), check_int),
     "seq": check_seq,
     **dict.fromkeys(("mine", "yours", "tenure"), _tenure),
     "takeover": _per_ticket(_tenure),
     **dict.fromkeys(("holder", "succ"), _holder),
-    **dict.fromkeys(("L", "R", "cycle", "never"), _holders),
-    **dict.fromkeys(("inherited", "held", "ended"), _holder_lists),
-    **dict.fromkeys(("founders", "to"), _founders),
+    **dict.fromkeys(("L", "R"), _holders),
+    **dict.fromkeys(("inherited", "held"), _holder_lists),
     "rows": _rows,
     "known": _coordinators,
     "tickets": _per_ticket(check_ticket),
@@ -379,7 +375,7 @@ _RING: dict[str, Check] = {
     "wish": _wish,
     **dict.fromkeys(("by", "voter"), check_member),
     "reason": check_text,
-    **dict.fromkeys(("alive", "owner", "confirmed", "leaving"), typed),
+    **dict.fromkeys(("owner", "confirmed", "leaving"), typed),
     "council": _number,
     "now": record(_number, _voters, _voters),
     "as_voter": _voter,

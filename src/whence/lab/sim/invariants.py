@@ -15,7 +15,7 @@ from whence.core.ring.config import need_alive
 from whence.core.ring.context import BecameOwner, Excluded, Granted, RingOutput, State
 from whence.core.ring.council import NONE, CouncilRing, quorum
 from whence.core.ring.messages import Holder
-from whence.core.ring.neighbours import TolerantRing, closed_cycle
+from whence.core.ring.neighbours import TolerantRing
 
 
 def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | None = None) -> list[str]:
@@ -103,20 +103,6 @@ def council_lives(rings: Mapping[MemberId, Ring], away: Collection[str] = ()) ->
 
 def _knows(ring: CouncilRing, number: int) -> bool:
     return ring.voting.book is not None and ring.voting.book.number >= number
-
-
-def reunites(rings: Mapping[MemberId, Ring]) -> bool:
-    """Whether a dead ring can come back by itself: every coordinator that it had last is there and remembers, and
-    so is everybody whom they have let found it again."""
-    there = {member: ring for member, ring in rings.items() if isinstance(ring, TolerantRing)}
-    epoch = max((ring.epoch for ring in there.values()), default=0)
-    heard = {member: ring.reunion.witness(ripe=False) for member, ring in there.items()}
-    tickets = next((ring.ctx.config.tickets for ring in there.values()), 1)
-    for e in range(epoch + 1):
-        cycle = closed_cycle(heard, e, tickets)
-        if cycle and all(founder in there for holder in cycle for founder in heard[holder.member].to):
-            return True
-    return False
 
 
 class Watch:

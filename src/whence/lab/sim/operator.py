@@ -1,10 +1,9 @@
 """A simulated operator, who founds the ring again when its core is empty.
 
 The protocol never founds on a timeout: two founders would make two rings (docs/ring.md, "Bootstrap and empty core"). An
-operator sees from outside that no coordinator is left or starting, and that one of the last ones (with a council: a
-quorum of its voters) is gone for good, so the ring cannot recover by itself. After a while (`operator` in the scenario)
-they tell the designated founder, and only it, to found again; if it is down, they wait. The founder's own quarantine
-comes on top.
+operator sees from outside that no coordinator is left or starting, and that (with a council) a quorum of its voters is
+gone for good, so the ring cannot recover by itself. After a while (`operator` in the scenario) they tell the designated
+founder, and only it, to found again; if it is down, they wait. The founder's own quarantine comes on top.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from whence.core import ports
 from whence.core.ring import NoRing, State
-from whence.lab.sim.invariants import council_lives, reunites
+from whence.lab.sim.invariants import council_lives
 
 if TYPE_CHECKING:
     from whence.lab.sim.world import World
@@ -47,8 +46,7 @@ class Operator:
         instances = [h.instances[cluster] for h in world.hosts.values() if cluster in h.instances]
         rings = {s.id: s.member.ring for s in instances if not isinstance(s.member.ring, NoRing)}
         away = [host.name for host in world.hosts.values() if not host.up and host.boot]
-        lives = reunites(rings) or council_lives(rings, away)
-        if any(ring.state in CORE for ring in rings.values()) or lives:
+        if any(ring.state in CORE for ring in rings.values()) or council_lives(rings, away):
             self._empty_since[cluster] = None
             return
         since = self._empty_since[cluster]

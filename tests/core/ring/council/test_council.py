@@ -27,10 +27,10 @@ from whence.core.ring.messages import (
     Known,
     Ledger,
     Read,
-    Row,
     Seats,
     Sit,
     Tenure,
+    TicketRow,
     Vacate,
     Voter,
     Vouch,
@@ -174,9 +174,9 @@ def test_nobody_speaks_for_another_voter() -> None:
 
 
 def test_tables_are_merged_by_the_highest_of_each() -> None:
-    a = Ledger(5, (Holder("a#1", 1, 7),), (Row(1, "a#1", 7, 2, (7, 3)), Row(2, "", 0, 9, (0, 0))))
-    b = Ledger(4, (Holder("b#1", 1, 8),), (Row(1, "b#1", 8, 1, (7, 4)),))
-    both = Ledger(5, (*a.seats, *b.seats), (Row(1, "b#1", 8, 2, (7, 4)), a.rows[1]))
+    a = Ledger(5, (Holder("a#1", 1, 7),), (TicketRow(1, "a#1", 7, 2, (7, 3)), TicketRow(2, "", 0, 9, (0, 0))))
+    b = Ledger(4, (Holder("b#1", 1, 8),), (TicketRow(1, "b#1", 8, 1, (7, 4)),))
+    both = Ledger(5, (*a.seats, *b.seats), (TicketRow(1, "b#1", 8, 2, (7, 4)), a.rows[1]))
     assert merged([a, b]) == both and merged([]) == Ledger(0, (), ())
 
 
@@ -253,7 +253,7 @@ def test_force_begins_a_generation_that_ends_the_lower_one() -> None:
 
 
 def test_force_does_not_take_the_epoch_of_a_founding_nobody_heard_of() -> None:
-    """Rule 20. The only voter founds again and again (rule C6) while it is cut off, and crashes for good."""
+    """Rule C6. The only voter founds again and again while it is cut off, and crashes for good."""
     w = CouncilWorld(settings())
     w.enter("p0", wants=False)
     w.enter("p1", willing=False, wants=False)

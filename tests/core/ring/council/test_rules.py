@@ -20,7 +20,7 @@ from whence.core.clock import MemberId
 from whence.core.ring import CouncilRing
 from whence.core.ring.context import Vote
 from whence.core.ring.council import Book, CouncilLease, Councils, Proposal, Reading, Reform, Seat, Voting
-from whence.core.ring.messages import Ballot, Council, Holder, Ledger, Row, Vacate, Voter
+from whence.core.ring.messages import Ballot, Council, Holder, Ledger, TicketRow, Vacate, Voter
 
 
 class Off(NamedTuple):
@@ -64,7 +64,7 @@ class NoDrift(Voting):
 
 
 class ForgetsOlder(Voting):
-    def newest(self, row: Row, holder: Holder) -> bool:
+    def newest(self, row: TicketRow, holder: Holder) -> bool:
         return True
 
 
