@@ -10,11 +10,11 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, sync: bool = False, private: bool = False) -> Iterator[Path]:
-    """A path beside `path` to write to. It takes the place of `path` when the block ends, and is removed if the block
-    raises. `sync`: it is on disk before that, so that it survives a loss of power. `private`: only the owner of the
-    process may read it."""
+    """A path beside `path` to write to, with the same suffix. It takes the place of `path` when the block ends, and is
+    removed if the block raises. `sync`: it is on disk before that, so that it survives a loss of power. `private`: only
+    the owner of the process may read it."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
     partial.unlink(missing_ok=True)
     try:
         if private:

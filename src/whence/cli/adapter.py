@@ -25,12 +25,12 @@ import msgspec
 
 from whence.core import ports
 from whence.core.clock import MemberId, address_of, member_id, reaches
-from whence.core.config import Settings
+from whence.core.config import MS, Settings
 from whence.core.member import Member
 from whence.core.wire import decode, encode
 from whence.errors import RemoteError
+from whence.files import write_whole
 
-MS = 1_000_000
 HELLO_EVERY_NS = 200 * MS
 MAX_WAITING = 1024
 """Publishes that wait for a ticket; more are refused for the moment."""
@@ -164,7 +164,7 @@ class Adapter:
     def publish(self, src: str, body: Body) -> None:
         self.client = src
         if len(self.waiting) >= MAX_WAITING:
-            text = f"{MAX_WAITING} publishes wait for a ticket already"
+            text = f"{MAX_WAITING} publishes wait for a ticket"
             self.send(src, type="error", in_reply_to=body["msg_id"], code=UNAVAILABLE, text=text)
             return
         self.waiting.append((body["msg_id"], body["value"]))
@@ -235,6 +235,4 @@ class Adapter:
         return address, body
 
     def save(self) -> None:
-        new = self.file.with_suffix(".new")
-        new.write_bytes(msgspec.msgpack.encode(self.disk))
-        new.replace(self.file)
+        write_whole(self.file, msgspec.msgpack.encode(self.disk))

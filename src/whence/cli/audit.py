@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 import threading
@@ -26,7 +27,7 @@ from whence.audit.spark.place import is_local, join, place_of
 from whence.audit.trace import open_trace
 from whence.audit.trace.otel import read_spans
 from whence.cli import CLEAN, DOUBT, VIOLATED
-from whence.cli.show import console, spinner
+from whence.cli.show import console, progress
 from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -50,13 +51,13 @@ def audit(args: argparse.Namespace) -> int:
     command = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
     refused = args.format in ("otel", "broadcast") and _import(args)
     began = time.monotonic()
-    with spinner() as say:
+    with progress("reading", every=0.0) as tick:
         found = audit_files(
             args.paths,
             args.out,
             spark=None if args.engine == "local" else partial(_session, args),
             logs=Expressions(args.parser, args.delimiter) if shiviz else None,
-            progress=say,
+            progress=lambda what: tick(None, what),
             metrics=args.measure,
             complete=args.complete,
             error_rate=args.error_rate,
@@ -83,6 +84,8 @@ def _check(args: argparse.Namespace) -> None:
     for wrong, text in (
         (args.once and not follow, "--once is for --follow"),
         (not shiviz and (args.parser or args.delimiter), "--parser and --delimiter are for --format shiviz"),
+        (args.order and args.format in ("whence", "shiviz"), "--order is for --format otel and --format broadcast"),
+        (follow and len(args.paths) > 1, "--follow watches one directory"),
         (follow and args.format != "whence", "--follow reads whence traces"),
         (shiviz and args.measure, "--measure is for whence traces"),
         (shiviz and args.error_rate is not None, "--error-rate is for whence traces: logs do not tell deliveries"),
@@ -104,7 +107,7 @@ def _session(args: argparse.Namespace) -> SparkSession:
 def _import(args: argparse.Namespace) -> int:
     """What another system recorded, as a trace in --out, which is then audited; returns how much was refused."""
     reader = read_spans if args.format == "otel" else read_histories
-    made = reader(list(map(Path, args.paths)), order=args.order)
+    made = reader(list(map(Path, args.paths)), order=args.order or "causal")
     for refused in made.refused[:REFUSALS]:
         print(f"whence: {refused}", file=sys.stderr)
     if len(made.refused) > REFUSALS:
@@ -167,21 +170,19 @@ def _watch(args: argparse.Namespace) -> int:
     from whence.audit.spark.growing import growing_files
 
     trace = Path(args.paths[0])
-    if len(args.paths) > 1:
-        raise UsageError("--follow watches one directory")
     if not trace.is_dir():
         raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
     if args.once and not growing_files(trace):
         raise TraceError(f"{trace}: no trace in this directory")
-    with spinner(lines=False) as say:
+    with progress("reading", every=math.inf) as tick:
 
         def batch(judged: stream.WatchedBatch) -> None:
             _print(args, judged)
-            say(_line(_numbers(judged)))
+            tick(None, _line(_numbers(judged)))
 
         with stream.StreamAudit(Path(args.out), batch) as audit:
             stop = _on_signal()
-            say("reading" if growing_files(trace) else "waiting for a trace")
+            tick(None, "" if growing_files(trace) else "waiting for a trace")
             stream.watch(trace, audit, once=args.once, stop=stop)
             last = None
             if args.once and not stop.is_set():
@@ -209,8 +210,8 @@ def _on_signal() -> threading.Event:
             raise KeyboardInterrupt
         stop.set()
 
-    signal.signal(signal.SIGINT, handler)
-    signal.signal(signal.SIGTERM, handler)
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, handler)
     return stop
 
 

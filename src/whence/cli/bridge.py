@@ -5,23 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
-from whence.cli.connect import Notices, metrics, run_until_stopped, security
+from whence.cli.connect import Notices, run_until_stopped, security
 from whence.errors import CyclicTopology, UsageError
 from whence.live.api import Cluster
 from whence.live.bridge import Bridge
-from whence.live.metrics import Wishes
+from whence.live.metrics import MetricsServer, Wishes
 
 
 def bridge(args: argparse.Namespace) -> int:
     """Forward until a signal comes."""
     sides = [*args.sides, args]
     if len(sides) < 2:
-        raise UsageError(
-            "a bridge joins two clusters or more: --cluster NAME --contact ... --cluster NAME --contact ..."
-        )
+        raise UsageError("a bridge joins two clusters or more: --cluster NAME --contact HOST:PORT for each")
     names = [side.cluster for side in sides]
     if len(set(names)) < len(names):
         raise CyclicTopology(f"{', '.join(names)}: each cluster has a name of its own, and is named once")
@@ -32,24 +31,22 @@ def bridge(args: argparse.Namespace) -> int:
 
 
 def _options(side: argparse.Namespace) -> dict[str, Any]:
-    if side.tls and side.udp:
-        raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     same = {name: getattr(side, name) for name in ("listen", "advertise", "timeout", "tickets")}
     return {"contacts": side.contact, "transport": "udp" if side.udp else "tcp", **same, **security(side)}
 
 
+@dataclass
 class _Watched:
     """A cluster with the bridge's counters among its own, for /metrics."""
 
-    def __init__(self, bridge: Bridge, cluster: Cluster) -> None:
-        self._bridge = bridge
-        self._cluster = cluster
+    bridge: Bridge
+    cluster: Cluster
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
+        return getattr(self.cluster, name)
 
     def stats(self) -> dict[str, int]:
-        return self._bridge.stats(self._cluster.name)
+        return self.bridge.stats(self.cluster.name)
 
 
 async def _bridge(args: argparse.Namespace, sides: list[argparse.Namespace]) -> int:
@@ -69,9 +66,11 @@ async def _bridge(args: argparse.Namespace, sides: list[argparse.Namespace]) -> 
         clusters = live.clusters.values()
         checks = [check for c in clusters for check in Wishes(c, True, True).checks]
         checks.append(lambda: None if live.open else "the bridge is looking for other ways, and forwards nothing yet")
-        served = await stack.enter_async_context(metrics(args.metrics, [_Watched(live, c) for c in clusters], checks))
+        watched: list[Any] = [_Watched(live, c) for c in clusters]
+        serving = MetricsServer(args.metrics, watched, checks) if args.metrics else nullcontext()
+        server = await stack.enter_async_context(serving)
         for cluster in clusters:
-            notice.entered(cluster, served)
+            notice.entered(cluster, server)
         telling = asyncio.create_task(_tell_open(live, notice))
         stack.callback(telling.cancel)
         try:

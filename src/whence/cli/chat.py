@@ -28,7 +28,6 @@ SILENCE_S: Final = 20.0
 TICKET_S: Final = 10.0
 """Seconds without a ticket after which the speaker is told."""
 MAX_TEXT: Final = 4096
-
 HELP: Final = "/who: who is here   /quit (or Ctrl-D): leave   anything else is said to all"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
+import math
 from typing import Final
 
 from whence.audit.conform import (
@@ -20,8 +20,8 @@ from whence.audit.conform import (
 )
 from whence.audit.conform.store import StoreLoad, record
 from whence.cli.connect import run_until_stopped
-from whence.cli.show import console
-from whence.errors import AdapterError
+from whence.cli.show import console, progress
+from whence.errors import AdapterError, UsageError
 
 STYLES: Final = {PASS: "green", FAIL: "bold red", NOT_SUPPORTED: "yellow"}
 
@@ -34,6 +34,8 @@ def conform(args: argparse.Namespace) -> int:
         Adapter(args.order).run()
         return 0
     if not args.system:
+        if args.only or args.store or args.trace:
+            raise UsageError("which system? Add `-- COMMAND`, which starts one member of it")
         _teach(args.json)
         return 0
     start = 30.0 if args.timeout is None else args.timeout  # to start a process takes longer than anything later
@@ -46,7 +48,8 @@ def conform(args: argparse.Namespace) -> int:
 
 async def _suite(args: argparse.Namespace, settings: ConformSettings) -> int:
     """The scenarios; a signal ends the processes of the system first."""
-    report = await run_suite(args.system, settings, args.only, args.trace, _progress)
+    with progress("starting", every=math.inf) as tick:
+        report = await run_suite(args.system, settings, args.only, args.trace, lambda name: tick(None, name))
     if args.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     else:
@@ -65,11 +68,6 @@ def _store(args: argparse.Namespace) -> int:
     report = check(asyncio.run(record(args.system, load)))
     print(json.dumps(report.as_dict(), default=str) if args.json else story(report))
     return 0 if report.holds else 1
-
-
-def _progress(name: str) -> None:
-    if sys.stderr.isatty():
-        print(f"{name} ...", end="\r", file=sys.stderr, flush=True)
 
 
 def _teach(as_json: bool) -> None:

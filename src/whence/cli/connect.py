@@ -8,8 +8,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -32,8 +31,6 @@ def joining(args: argparse.Namespace) -> Join:
     """`whence.bootstrap` with `--bootstrap`; `whence.create` without `--contact`, or with `--create`; else
     `whence.join`."""
     said = vars(args).get  # chat has few of these options
-    if args.tls and said("udp"):
-        raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     chosen = choose(args)
     options: Options = {
         "order": cast(OrderName, chosen.order),  # `Settings.config` checks it
@@ -47,9 +44,9 @@ def joining(args: argparse.Namespace) -> Join:
     }
     if said("timeout") is not None:
         options["timeout"] = args.timeout
+    if said("bootstrap") and said("create"):
+        raise UsageError("--bootstrap decides who creates and who joins: leave --create out")
     if said("bootstrap"):
-        if said("create"):
-            raise UsageError("--bootstrap decides who creates and who joins: leave --create out")
         return bootstrap(args.cluster, args.contact, args.listen, **options)
     if said("create") or not args.contact:
         return create(args.cluster, args.listen, contacts=args.contact, **options)
@@ -67,10 +64,7 @@ def entered(cluster: Cluster) -> str:
 async def tell_council(cluster: Cluster, notice: Callable[..., object]) -> None:
     """Say what survives, at the start and whenever it changes, until the cluster is left."""
     said: tuple[object, ...] | None = None
-    while True:
-        council = cluster.council
-        if council is None:
-            return
+    while (council := cluster.council) is not None:
         missing = [address_of(voter.member) for voter in council.missing]
         key = (council.has_quorum, council.may_lose, missing, [voter.member for voter in council.voters])
         if council.voters and key != said:
@@ -119,6 +113,8 @@ def turned(settings: Settings) -> dict[str, Any]:
 
 def security(args: argparse.Namespace) -> dict[str, Any]:
     """The security options."""
+    if args.tls and vars(args).get("udp"):
+        raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     if bool(args.insecure) + bool(args.tls) + bool(args.secret_file) > 1:
         raise UsageError(f"{args.cluster}: one of --secret-file, --tls and --insecure")
     if args.insecure:
@@ -130,21 +126,8 @@ def security(args: argparse.Namespace) -> dict[str, Any]:
     if args.secret_file:
         return {"secret": read_secret(args.secret_file)}
     raise UsageError(
-        "who may take part? --secret-file FILE or --tls DIR NAME (`whence keys init` makes them); --insecure is for "
-        "experiments on this machine alone"
+        "who may take part? --secret-file FILE or --tls DIR NAME (`whence keys` makes them), or --insecure"
     )
-
-
-@asynccontextmanager
-async def metrics(
-    where: str | None, clusters: Iterable[Any], checks: list[Callable[[], str | None]]
-) -> AsyncIterator[str | None]:
-    """Serves `--metrics`, if it is given; yields the address."""
-    if where is None:
-        yield None
-        return
-    async with MetricsServer(where, list(clusters), checks) as server:
-        yield server.address
 
 
 class Notices(logging.Handler):
@@ -164,8 +147,9 @@ class Notices(logging.Handler):
         line = json.dumps({"notice": text, **fields}) if self._json else f"whence: {text}"
         print(line, file=sys.stderr, flush=True)
 
-    def entered(self, cluster: Cluster, metrics: str | None, **more: str) -> None:
+    def entered(self, cluster: Cluster, server: MetricsServer | None, **more: str) -> None:
         """That this process is in the cluster, and what it serves."""
+        metrics = server.address if server else None
         served = [f"{name} at {where}" for name, where in more.items()]
         served += [f"metrics at http://{metrics}/metrics"] if metrics else []
         more |= {"cluster": cluster.name, "address": cluster.address, "me": cluster.me}

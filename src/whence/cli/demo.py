@@ -55,15 +55,12 @@ def demo(args: argparse.Namespace) -> int:
 
 def _make_room(out: Path) -> None:
     """Empty the directory if an earlier demo made it; refuse any other that is not empty."""
-    try:
-        if (out / MARKER).exists():
-            shutil.rmtree(out)
-        elif out.is_dir() and any(out.iterdir()):
-            raise UsageError(f"{out} is not empty, and not of an earlier demo: give another --out, or remove it")
-        out.mkdir(parents=True, exist_ok=True)
-        (out / MARKER).write_text("made by `whence demo`, which empties this directory each time\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be used ({error.strerror or error}): give another --out") from None
+    if (out / MARKER).exists():
+        shutil.rmtree(out)
+    elif out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty, and not of an earlier demo: give another --out, or remove it")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARKER).write_text("made by `whence demo`, which empties this directory each time\n", encoding="utf-8")
 
 
 def _engine(wanted: str) -> str:

@@ -8,17 +8,17 @@ import json
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import Any, Final
 
-from whence.cli.connect import Notices, joining, metrics, run_until_stopped, security, tell_council
+from whence.cli.connect import Notices, joining, run_until_stopped, security, tell_council
 from whence.cli.streams import Lines, PipeWriter, printable
 from whence.core.clock import address_of
 from whence.core.wire.limits import DEFAULT
 from whence.errors import UsageError
 from whence.live.api import Cluster, Event
 from whence.live.bridge import Door, Reader, Said, local
-from whence.live.metrics import Wishes
+from whence.live.metrics import MetricsServer, Wishes
 from whence.live.net.council import PATIENCE
 from whence.live.net.host import Host
 from whence.live.net.keys import read_secret
@@ -50,7 +50,8 @@ async def _force(args: argparse.Namespace) -> int:
             refused = f"{contact} has not answered for {PATIENCE + ANSWER_S:g} s"
     if refused:
         raise UsageError(refused)
-    Notices(args.json)(f"{contact} has created the ring of {args.cluster!r} again", contact=contact)
+    said = {"cluster": args.cluster, "contact": contact, "forced": True}
+    print(json.dumps(said) if args.json else f"{contact} has created the ring of {args.cluster!r} again")
     return 0
 
 
@@ -65,8 +66,8 @@ async def _node(args: argparse.Namespace) -> int:
             keys = {"secret": secret} if secret else security(args)
             door = await stack.enter_async_context(Door(cluster, reader, args.open, **keys))
         wishes = Wishes(cluster, bool(args.contact), args.publish)
-        served = await stack.enter_async_context(metrics(args.metrics, [cluster], wishes.checks))
-        notice.entered(cluster, served, **({"open": door.address} if door else {}))
+        server = MetricsServer(args.metrics, [cluster], wishes.checks) if args.metrics else nullcontext()
+        notice.entered(cluster, await stack.enter_async_context(server), **({"open": door.address} if door else {}))
         telling = asyncio.create_task(tell_council(cluster, notice))
         stack.callback(telling.cancel)
         read = door.read if door else lambda event: reader.read(event.id, event.payload)
@@ -76,16 +77,12 @@ async def _node(args: argparse.Namespace) -> int:
 
 async def _both(deliveries: Coroutine[Any, Any, None], input: Coroutine[Any, Any, None]) -> None:
     """Until both end, which they do when the cluster is left; if one fails, the other is ended."""
-    tasks = [asyncio.create_task(deliveries), asyncio.create_task(input)]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        async with asyncio.TaskGroup() as both:
+            both.create_task(deliveries)
+            both.create_task(input)
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
 
 
 # -- deliveries ---------------------------------------------------------------------------------------------------

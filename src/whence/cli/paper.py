@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from rich.markup import escape
@@ -18,15 +17,14 @@ from whence.lab.paper import EXPERIMENTS, PUBLISHED, Experiment
 from whence.lab.paper.claims import STATEMENTS, JudgedClaim, judged
 from whence.lab.paper.claims.page import Results, command, figure, shown, stored
 
-if TYPE_CHECKING:
-    pass
-
 STYLE = {"holds": "green", "fails": "bold red", "refuted": "bold red", "not decided": "yellow"}
 
 
 def paper(args: argparse.Namespace) -> int:
     """Print the table of all claims, redo an experiment, or redo all of them."""
     if args.name is None:
+        if args.quick or args.live or args.as_published or args.out:
+            raise UsageError("which experiment? `whence paper` lists them; all redoes every one")
         _table(stored(), args.json)
         return 0
     everything = args.name == "all"
@@ -40,16 +38,16 @@ def paper(args: argparse.Namespace) -> int:
     from whence.lab.paper.frame import RunOptions
     from whence.lab.scale import CITIES, read_latencies
 
-    options = RunOptions(
-        quick=args.quick,
-        seed=args.seed,
-        latencies=read_latencies(args.latencies or CITIES),
-        master=args.master,
-        as_published=args.as_published,
-        data=str(args.editing or ""),
-    )
     with progress("starting") as tell:
-        options = msgspec.structs.replace(options, tell=tell)
+        options = RunOptions(
+            quick=args.quick,
+            seed=args.seed,
+            latencies=read_latencies(args.latencies or CITIES),
+            master=args.master,
+            as_published=args.as_published,
+            data=str(args.editing or ""),
+            tell=tell,
+        )
         try:
             if one is None:
                 results, files = every.run(options, out, args.live)

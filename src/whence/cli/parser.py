@@ -8,35 +8,33 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import whence
 from whence.audit.judge.promises import PROMISES
+from whence.cli.completion import Completion
 
 # -- types ----------------------------------------------------------------------------------------------------------
 
 
-def positive(text: str) -> float:
-    """A number above 0."""
-    if not 0 < (number := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError("must be above 0")
-    return number
+def _number(kind: type[float], good: Callable[[float], bool], want: str) -> Callable[[str], float]:
+    """Reads a number; `want` says which ones are good."""
+
+    def read(text: str) -> float:
+        with suppress(ValueError):
+            if good(number := kind(text)):
+                return number
+        raise argparse.ArgumentTypeError(f"must be {want}, not {text!r}")
+
+    return read
 
 
-def share(text: str) -> float:
-    """A probability below 1."""
-    if not 0 <= (number := float(text)) < 1:
-        raise argparse.ArgumentTypeError("must be at least 0 and below 1")
-    return number
-
-
-def count(text: str) -> int:
-    """A number from 1 on."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+positive = _number(float, lambda number: 0 < number < float("inf"), "above 0")
+share = _number(float, lambda number: 0 <= number < 1, "at least 0 and below 1")
+count = _number(int, lambda number: number >= 1, "at least 1")
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -146,11 +144,12 @@ OPTIONS = {**WHERE, **KEYS, **HOW, **OTHER}
 """What each option takes (a type, or more for argparse), what its value is called, and what it means."""
 
 _SECURITY = "secret-file tls insecure"
-_SCENARIO = "set latencies json seed"
+_SCENARIO = "set latencies json"
 
 
 class Command(NamedTuple):
-    """A command. `takes`: options; `=` says a default, `!` that it must be given."""
+    """A command. `takes`: options; `=` says a default, `!` that it must be given. `needs`: the extra with the packages
+    that it uses. `module`: where its function is in this package, if that is not called like the command."""
 
     what: str
     takes: str
@@ -158,14 +157,12 @@ class Command(NamedTuple):
     choices: Mapping[str, tuple[str, ...]] = {}
     arguments: Mapping[str, dict[str, Any]] = {}
     needs: str = ""
-    """The extra with all packages it uses."""
     module: str = ""
-    """In this package; it has the function. Empty: called like the command."""
 
 
 _NAMED: dict[str, Any] = {"metavar": "SCENARIO", "help": "a TOML file, or the name of one that comes with whence"}
-_ENGINES = {"engine": ("spark", "local")}
 LEVELS = ("rc", "ra", "tcc", "cc", "cm", "ccv")
+_ENGINES = {"engine": ("spark", "local")}
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
@@ -182,7 +179,7 @@ Then every delivery is audited, and a page shows what happened.
     ),
     "sim": Command(
         "run a scenario once, in virtual time",
-        f"{_SCENARIO} trace report schedule shrink",
+        f"seed {_SCENARIO} trace report schedule shrink",
         """\
   whence sim demo                              one small cluster with losses, and what became of its events
   whence sim hostile --seed 7 --trace out      everything at once; every step of every member as Parquet in out/
@@ -203,7 +200,6 @@ Scenarios: docs/simulator.md
   whence up 8 --publishers 4 --rate 200        four of them publish 200 events a second each
   whence up 5 --loss 0.05 --trace out          5 % of gossip is lost on purpose; what happened goes to out/
   whence up 3 --seconds 10 --json | tail -1    for scripts: one JSON object a second
-  whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml && whence up 12 --settings mine.toml
 
 Each has a directory of its own. Kill one (its process id is in the table) and watch it come back.
 """,
@@ -230,24 +226,18 @@ gives it back after a silence.
   whence node --cluster lobby --listen 127.0.0.1:7001 --insecure --publish
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --publish
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --order reliable --json | jq .payload
-
-without tickets, everybody may publish at any time (docs/probabilistic.md):
+  # without tickets: everybody may publish at any time (docs/probabilistic.md)
   whence node --cluster free --listen 127.0.0.1:7002 --insecure --order probabilistic --publish
-
-between machines, with the keys of `whence keys`:
+  # between machines, with the keys of `whence keys`
   tail -f log | whence node --cluster lobby --listen 10.0.0.6:7001 --contact 10.0.0.5:7001 --secret-file s.key --publish
-
-as a service, which survives kill -9 and is watched; all nodes have the same list of contacts (docs/operations.md):
+  # as a service, which survives kill -9 and is watched; all nodes have the same contacts (docs/operations.md)
   whence node --cluster lobby --listen 10.0.0.6:7001 --bootstrap --contact 10.0.0.5:7001 --contact 10.0.0.6:7001 \\
       --tls /etc/whence/keys carol --publish --stay --directory /var/lib/whence/lobby --metrics 127.0.0.1:9464
-
-a member that only votes on who may publish: with it, two publishers survive the loss of either. Give it a port:
+  # a member that only votes on who may publish: with it, two publishers survive the loss of either. Give it a port
   whence node --cluster lobby --listen 127.0.0.1:7009 --contact 127.0.0.1:7001 --insecure --stay > /dev/null
-
-a member that publishes for clients that are not members (`whence publish`):
+  # a member that publishes for clients that are not members (`whence publish`)
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --open 127.0.0.1:7101
-
-operator override, when the voters that do not answer are gone for good; the member at --contact goes on with the rest:
+  # operator override: the voters that do not answer are gone for good; the member at --contact goes on with the rest
   whence node --cluster lobby --contact 127.0.0.1:7002 --insecure --force
 
 Without --contact a node creates the cluster. Lines of the standard input are events; the end of input ends the node,
@@ -265,8 +255,7 @@ under the same tickets until they hear of each other; then the older side stops.
         "probe=2 metrics trace json",
         """\
   whence bridge --cluster lobby --contact 127.0.0.1:7001 --insecure --cluster hall --contact 127.0.0.1:7002 --insecure
-
-as a service, which survives kill -9 and is watched; each cluster has its own keys:
+  # as a service, which survives kill -9 and is watched; each cluster has its own keys
   whence bridge --directory /var/lib/whence/bridge --metrics 127.0.0.1:9464 \\
       --cluster lobby --listen 10.0.0.7:7001 --contact 10.0.0.5:7001 --tls /etc/whence/lobby bridge \\
       --cluster hall --listen 10.0.0.7:7002 --contact 10.0.1.5:7001 --secret-file hall.key
@@ -306,7 +295,7 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
     ),
     "audit": Command(
         "did order ever break in these traces, where, and why",
-        "out! format=whence order=causal parser delimiter complete error-rate measure verdicts=sparse engine=spark "
+        "out! format=whence order parser delimiter complete error-rate measure verdicts=sparse engine=spark "
         "follow once master memory json",
         """\
   whence audit traces --out verdicts                          a verdict for every delivery; tables and a page
@@ -351,7 +340,7 @@ consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. d
     ),
     "soak": Command(
         "run a scenario with many seeds, in processes",
-        f"{_SCENARIO}=0 seeds=100 jobs shrink",
+        f"seed=0 seeds=100 {_SCENARIO} jobs shrink",
         """\
   whence soak hostile --seeds 100                  which of 100 seeds fail, and what was delivered
   whence soak hostile --seeds 100 --shrink s.toml  the first that fails, as a schedule you can read and run
@@ -382,7 +371,8 @@ causal broadcast. Exit code 0: all passed (or is not claimed), 1: something fail
         """\
   whence plan --members 125 --publishers 25 --rate 1 --loss 0.05
   whence plan --members 12 --publishers 3 --rate 2 --target 0.9 --check --seeds 2 --events 40
-  whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml && whence sim mine.toml
+  whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml
+  whence sim mine.toml; whence up 12 --settings mine.toml
 
 From members, load, loss and crashes to settings, predictions and their errors. docs/planner.md has the formulas.
 """,
@@ -442,16 +432,6 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return f"{action.help} (default %(default)s)" if said else action.help
 
 
-class _Completion(argparse.Action):
-    """`--completion SHELL`: print the script and stop."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: object, values: Any, option: Any = None) -> None:
-        from whence.cli.completion import script
-
-        print(script(parser, values), end="")
-        parser.exit()
-
-
 class _NextSide(argparse.Action):
     """`--cluster NAME` of a bridge: what follows is about this cluster. The last one stays in the namespace itself."""
 
@@ -480,12 +460,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("-v", dest="talk", action="count", default=0, help="say more: what the parts log (-vv: all of it)")
     top.add_argument("--version", action="version", version=f"whence {whence.__version__}")
-    top.add_argument(
-        "--completion",
-        action=_Completion,
-        choices=("bash", "zsh", "fish"),
-        help='teach your shell these commands: eval "$(whence --completion bash)"',
-    )
+    teach = 'teach your shell these commands: eval "$(whence --completion bash)"'
+    top.add_argument("--completion", action=Completion, choices=("bash", "zsh"), help=teach)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", help="one of those below", required=True)
     for title, names in CONTENTS.items():
         top.epilog = f"{top.epilog or ''}{title}:\n" + "".join(f"  {n:9} {COMMANDS[n].what}\n" for n in names) + "\n"

@@ -37,4 +37,7 @@ async def _publish(args: argparse.Namespace) -> int:
             batch = await lines.next() if lines else None
         if lines and lines.too_long:
             notice(f"{lines.too_long} lines were too long")
+        if args.json:
+            counted = {"published": client.number - args.last, "last": client.number}
+            print(json.dumps({"cluster": args.cluster, "client": client.client, **counted}), flush=True)
     return 0

@@ -14,8 +14,8 @@ from whence.lab.scale.run import ScaleResult
 
 def scale(args: argparse.Namespace) -> int:
     """One run."""
-    latencies = () if args.latencies is None else read_latencies(args.latencies)
-    given = {**dict(args.set), "seed": args.seed}
+    latencies = read_latencies(args.latencies) if args.latencies else ()
+    given = {"seed": args.seed, **dict(args.set)}
     try:
         settings = msgspec.structs.replace(msgspec.convert(given, ScaleSettings), latencies=latencies)
     except msgspec.ValidationError as error:
@@ -45,4 +45,4 @@ def _show(s: ScaleSettings, r: ScaleResult) -> None:
         "deliveries per second": f"{r.deliveries_per_s:,.0f}",
     }
     title = f"(N, R, K) = ({s.processes}, {s.entries}, {s.keys}), {s.rate:g} messages/s"
-    console().print(facts(title, said, right=True))
+    console().print(facts(title, said))

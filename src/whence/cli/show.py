@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column, Table
 
 from whence.audit.judge import promise
 
@@ -31,18 +30,16 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
-def facts(title: str, values: Mapping[str, str], right: bool = False) -> Table:
+def facts(title: str, values: Mapping[str, str]) -> Table:
     """Names and values."""
     table = Table(title=title or None, show_header=False)
-    table.add_column()
-    table.add_column(justify="right" if right else "left")
     for name, value in values.items():
         table.add_row(name, value)
     return table
 
 
-Tick = Callable[[float, str], None]
-"""How much of the work is done, 0 to 1, and what is being done (empty: as before)."""
+Tick = Callable[[float | None, str], None]
+"""How much of the work is done, 0 to 1 (None: nobody knows), and what is being done (empty: as before)."""
 SAY_EVERY_S = 10.0
 
 
@@ -52,51 +49,34 @@ def progress(what: str, every: float | None = None) -> Iterator[Tick]:
     if not sys.stderr.isatty():
         yield _lines(what, SAY_EVERY_S if every is None else every)
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=1.0)
-        yield lambda done, said: bar.update(task, completed=done, description=said or what)
+        task = bar.add_task(what, total=None)
+
+        def tick(done: float | None, said: str) -> None:
+            bar.update(task, total=None if done is None else 1.0, completed=done, description=said or what)
+
+        yield tick
 
 
 def _lines(what: str, every: float) -> Tick:
     began = said_at = time.monotonic()
 
-    def tick(done: float, said: str) -> None:
+    def tick(done: float | None, said: str) -> None:
         nonlocal said_at
         now = time.monotonic()
-        if now - said_at >= every and done < 1:
+        if now - said_at >= every and done != 1:
             said_at = now
-            print(f"whence: {now - began:.0f} s: {said or what}, {done:.0%}", file=sys.stderr, flush=True)
+            share = "" if done is None else f", {done:.0%}"
+            print(f"whence: {now - began:.0f} s: {said or what}{share}", file=sys.stderr, flush=True)
 
     return tick
 
 
-@contextmanager
-def spinner(lines: bool = True) -> Iterator[Callable[[str], None]]:
-    """Says what is being done, where nobody knows how long it takes; if standard error is no terminal, in `lines`."""
-    began, err = time.monotonic(), Console(stderr=True)
-    with err.status("") as status:  # seen on a terminal only
-
-        def say(what: str) -> None:
-            text = f"{time.monotonic() - began:.1f} s: {what}"
-            status.update(escape(text))
-            if lines and not err.is_terminal:
-                print(f"whence: {text}", file=sys.stderr, flush=True)
-
-        yield say
-
-
 def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:
     """The sums of many runs, per order: what one promises another does not."""
-    table = Table("members' order", "promises")
     titles = ("published", "delivered", "lost", "over_gap", "inversions")
-    for title in titles:
-        table.add_column(title.replace("_", " "), justify="right")
+    table = Table("members' order", "promises", *(Column(t.replace("_", " "), justify="right") for t in titles))
     for order, sums in sorted(orders.items()):
         table.add_row(order, promise(order).says, *(f"{sums[t]:,}" for t in titles))
     return table
@@ -104,10 +84,9 @@ def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:
 
 def report_tables(report: RunReport) -> Iterator[Table]:
     """The report of one run, as tables."""
-    events = Table(title=f"{report.scenario}, seed {report.seed}: {report.virtual_s:g} s of virtual time")
-    events.add_column("events")
-    for line in report.lines:
-        events.add_column(f"{line.order}\n{line.cluster}", justify="right")
+    columns = (Column(f"{line.order}\n{line.cluster}", justify="right") for line in report.lines)
+    title = f"{report.scenario}, seed {report.seed}: {report.virtual_s:g} s of virtual time"
+    events = Table("events", *columns, title=title)
     errs = any(line.order == "probabilistic" for line in report.lines)
     for field in (*_COUNTS, *(_ERRING if errs else ())):
         events.add_row(

@@ -18,6 +18,7 @@ from whence.cli import INTERRUPTED
 from whence.cli.show import console, progress, report_tables, soak_table
 from whence.core.recorder import Sink
 from whence.errors import UsageError
+from whence.files import replacing
 from whence.lab.sim.actions import show
 from whence.lab.sim.chaos import expand
 from whence.lab.sim.run import Simulated, run, run_id
@@ -49,13 +50,11 @@ def sim(args: argparse.Namespace) -> int:
         raise UsageError(f"--report {args.report} is a directory; name a file")
     rows: list[Row] = []
     with progress("simulating") as tick, tracing(args.trace, loaded, seed) as trace:
-        sinks = [*([trace] if trace else []), *([rows.append] if args.report else [])]
-
-        def sink(row: Row) -> None:
-            for each in sinks:
-                each(row)
-
-        outcome = run(loaded, seed, sink=sink if sinks else None, progress=lambda now, end: tick(now / end, ""))
+        sink = rows.append if args.report else trace
+        outcome = run(loaded, seed, sink=sink, progress=lambda now, end: tick(now / end, ""))
+        if trace is not None:
+            for row in rows:
+                trace(row)
     _show(args, outcome)
     if args.report is not None:
         again = f"whence sim {args.scenario} --seed {seed} --report {args.report}"
@@ -90,17 +89,8 @@ def tracing(path: Path | None, loaded: Loaded, seed: int) -> Iterator[Sink | Non
         yield None
         return
     file = path if path.suffix in (".jsonl", ".parquet") else path / f"{run_id(loaded, seed)}.parquet"
-    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
-    partial.unlink(missing_ok=True)
-    writer = open_trace(partial)
-    try:
-        yield writer.append
-        writer.close()
-        partial.replace(file)
-    except BaseException:
-        writer.discard()
-        partial.unlink(missing_ok=True)
-        raise
+    with replacing(file) as partial, open_trace(partial) as trace:
+        yield trace.append
 
 
 def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> None:
@@ -110,10 +100,7 @@ def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> Non
         print(f"whence: seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
         return
     with progress(f"shrinking seed {seed}") as tick:
-
-        def told(runs: int, left: int) -> None:
-            tick(runs / SHRINK_RUNS, f"{left} actions left")
-
+        told = lambda runs, left: tick(runs / SHRINK_RUNS, f"{left} actions left")  # noqa: E731
         shrunk = shrink(loaded, seed, outcome.violation, outcome.schedule, budget=SHRINK_RUNS, progress=told)
     args.shrink.write_text(shrunk.toml(), encoding="utf-8")
     if args.json:
@@ -130,7 +117,6 @@ def soak(args: argparse.Namespace) -> int:
     loaded = wanted(args)
     results: list[SeedResult] = []
     began = time.perf_counter()
-    interrupted = False
     try:
         with progress(f"{args.seeds} seeds") as tick:
             for result in seeds(loaded, args.seeds, args.seed, args.jobs):
@@ -139,7 +125,6 @@ def soak(args: argparse.Namespace) -> int:
                     print(f"seed {result.seed}: {result.violation}", flush=True)
                 tick(len(results) / args.seeds, "")
     except KeyboardInterrupt:
-        interrupted = True
         if not results:
             raise
     results.sort(key=lambda r: r.seed)
@@ -163,7 +148,7 @@ def soak(args: argparse.Namespace) -> int:
     else:
         console().print(soak_table(orders))
         print(", ".join(f"{k}: {v}" for k, v in summary.items()))
-    if interrupted:
+    if len(results) < args.seeds:
         return INTERRUPTED
     if failed and args.shrink is not None:
         _shrink(args, loaded, run(loaded, failed[0].seed))

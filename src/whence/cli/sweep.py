@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.table import Table
 
 from whence.audit.spark.session import session
@@ -57,22 +56,17 @@ def _results(results: pa.Table) -> Table:
     as many columns as fit."""
     while any(pa.types.is_struct(type) for type in results.schema.types):
         results = results.flatten()
-    good = results.filter(pc.is_null(results["error"]))
-    settings = [json.loads(str(text)) for text in good["setting"].unique().to_pylist()]
-    known = POINT | {name.replace(".", "_") for setting in settings for name in setting}
-    numbers = [f.name for f in results.schema if f.name not in known and _is_number(f.type)]
-    means = good.group_by("setting", use_threads=False).aggregate([(n, "mean") for n in numbers] + [("seed", "count")])
-    differs = {name: len(set(means[f"{name}_mean"].to_pylist())) > 1 for name in numbers}
-    varied = [key for key in (settings or [{}])[0] if len({str(setting.get(key)) for setting in settings}) > 1]
-    shown = sorted(numbers, key=lambda name: not differs[name])[: max(1, COLUMNS - len(varied))]
+    rows = results.to_pandas()
+    rows = rows[rows["error"].isna()]
+    settings = {text: json.loads(text) for text in rows["setting"].unique()}
+    varied = [key for key in next(iter(settings.values()), {}) if len({str(s.get(key)) for s in settings.values()}) > 1]
+    known = POINT | {name.replace(".", "_") for setting in settings.values() for name in setting}
+    means = rows.select_dtypes("number").groupby(rows["setting"], sort=False).mean()
+    numbers = sorted(set(means.columns) - known, key=lambda name: (means[name].nunique() < 2, [*means].index(name)))
+    shown = numbers[: max(1, COLUMNS - len(varied))]
     more = f"; {len(numbers) - len(shown)} more numbers in the results" if len(numbers) > len(shown) else ""
     table = Table(*varied, "seeds", *shown, title=f"means over seeds{more}")
-    for row in means.to_pylist():
-        setting = json.loads(row["setting"])
-        cells = ["-" if row[f"{name}_mean"] is None else f"{row[f'{name}_mean']:,.6g}" for name in shown]
-        table.add_row(*(str(setting.get(key)) for key in varied), str(row["seed_count"]), *cells)
+    for text, setting in settings.items():
+        cells = [f"{means.at[text, name]:,.6g}" for name in shown]
+        table.add_row(*(str(setting.get(key)) for key in varied), str((rows["setting"] == text).sum()), *cells)
     return table
-
-
-def _is_number(type: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type) or pa.types.is_floating(type))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from whence.cli.connect import Chosen, choose, run_until_stopped
 from whence.cli.show import console
@@ -73,10 +73,8 @@ async def _watch(args: argparse.Namespace, fleet: Fleet) -> None:
                     await one.join(fleet.others(one))
             if live is None:
                 print(json.dumps({"t": time.time(), "nodes": _nodes(fleet, seen)}), flush=True)
-            elif live.console.is_terminal:
+            else:  # where that is no terminal, the last table is shown at the end
                 live.update(_table(fleet, seen), refresh=True)
-        if live is not None:
-            live.update(_table(fleet, seen), refresh=True)
 
 
 async def _look(one: Members, seen: dict[str, Any]) -> None:
@@ -93,9 +91,9 @@ def _nodes(fleet: Fleet, seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _table(fleet: Fleet, seen: list[dict[str, Any]]) -> Table:
-    table = Table("process", "address", title=f"{len(fleet.all)} processes; Ctrl-C stops them all")
-    for name in ("starts", "members", "ticket", "published", "delivered", "over gap", "held", "latency p99", "CPU s"):
-        table.add_column(name, justify="right")
+    counted = ("starts", "members", "ticket", "published", "delivered", "over gap", "held", "latency p99", "CPU s")
+    columns = (Column(name, justify="right") for name in counted)
+    table = Table("process", "address", *columns, title=f"{len(fleet.all)} processes; Ctrl-C stops them all")
     for node in _nodes(fleet, seen):
         known = {name: str(value) for name, value in node.items() if value is not None}
         late = node.get("p99_s")

@@ -342,7 +342,8 @@ def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Ca
     doors[1].process.send_signal(signal.SIGKILL)
     publisher.say(*(f"line {n}" for n in range(10, 20)))
     assert publisher.end() == 0, publisher.err
-    assert [json.loads(line)["number"] for line in publisher.out] == list(range(1, 21))
+    *numbers, summary = [json.loads(line) for line in publisher.out]
+    assert [said["number"] for said in numbers] == list(range(1, 21)) and summary["published"] == 20
     for node in (doors[0], *doors[2:]):
         until(lambda: len(node.out) >= 20, "all is delivered")  # noqa: B023
         rows = [json.loads(line) for line in node.out]
