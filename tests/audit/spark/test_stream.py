@@ -27,7 +27,7 @@ from tests.long import few
 from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code
-from whence.audit.judge.follow import CHECKPOINTS, StateChanges, TraceStep, step_of
+from whence.audit.judge.follow import CHECKPOINTS, TraceStep, step_of
 from whence.audit.spark import blocks, stream
 from whence.audit.spark.growing import GrowingReader, reach, read
 from whence.audit.spark.keyed import fed
@@ -97,7 +97,7 @@ def step(row: Row) -> tuple[str, int, TraceStep | None]:
 
 def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
     """Feed them in pieces, with the state written down and read again in between; then say that this was all."""
-    follower, saved = Follower(), list[bytes]()
+    follower = Follower()
     verdicts: list[dict[str, Any]] = []
     violations: list[Finding] = []
     key = (rows[0].run, "main")
@@ -107,14 +107,10 @@ def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any
         table, found = fed(follower, as_table(rows[at : at + size]), key)
         verdicts += table.to_pylist()
         violations += found
-        saved.append(msgspec.msgpack.encode(follower.changes()))
         at += size
         if rng.random() < 0.2:
-            follower = Follower()
-            for changes in saved:
-                follower.apply(msgspec.msgpack.decode(changes, type=StateChanges))
-    end, judged = follower.settled()
-    found = end.findings()
+            follower = follower.copy()
+    judged, found = follower.settle(), follower.findings()
     verdicts += tables.told(judged, found, key).to_pylist()
     violations += found
     return by_step(verdicts), {(f.rule, f.member, f.step, f.event) for f in violations if f.doubt is None}
@@ -183,7 +179,7 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
     assert follower.waiting and len(judged) < len(verdicts)
     assert follow(left, rng) == (verdicts, all_but_agreement(violations))
     # ... and as if nothing had been missing, when it comes after all.
-    follower.settled()
+    follower.copy().settle()
     judged += follower.feed(map(step, [r for r in rows if (r.member, r.lseq) in gone or r.member == late]))
     whole, _ = batch(rows)
     assert {(j.member, j.step): j.verdict.text for j in judged} == {k[2:]: v["verdict"] for k, v in whole.items()}
@@ -203,9 +199,11 @@ def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
     follower = Follower()
     follower.feed([("a#1", 0, TraceStep("join", reason="genesis")), ("a#1", 1, TraceStep("publish", "0:0.0.1:1@a#1"))])
     follower.feed(steps(0, 10 * CHECKPOINTS))
-    before = len(msgspec.msgpack.encode(follower.whole()))
+    assert follower.findings()
+    before = len(msgspec.msgpack.encode(follower))
     assert len(follower.feed(steps(10 * CHECKPOINTS, 10_000))) == 5_000
-    assert len(msgspec.msgpack.encode(follower.whole())) < before + 100
+    assert len(follower.findings()) == 5_000
+    assert len(msgspec.msgpack.encode(follower)) < before + 100
     follower.feed(
         [("b#2", 0, TraceStep("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
     )
@@ -305,7 +303,7 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(
 ) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
-    monkeypatch.setattr(stream, "_FEW", 5_000)  # so that the whole state is written now and then
+    monkeypatch.setattr(stream, "_FEW", 50)  # so that the whole state is written now and then
     rows = hostile(3)
     verdicts, violations = batch(rows)
     files = member_files(rows)
@@ -325,7 +323,7 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(
             done[name] = upto
         audit = once(trace, out, max_bytes=100_000)
         assert turn == turns - 1 or audit.waiting
-        (out / "state" / ".00000000.changes.partial").write_bytes(b"what a killed watcher may leave")
+        (out / "state" / ".00000000.rows.partial").write_bytes(b"what a killed watcher may leave")
     mine = [r for r in rows if f"{r.run}-{r.member.replace('#', '_')}.jsonl" == parquet]
     pq.write_table(as_table(mine), trace / "late.parquet", row_group_size=50)
     audit = once(trace, out)
@@ -414,10 +412,10 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     once(trace, out)
     with StreamAudit(out), pytest.raises(UsageError, match="somebody is watching"):
         StreamAudit(out)
-    (out / "state" / "00000000.changes").write_bytes(b"\xc1")
+    (out / "state" / "00000000.rows").write_bytes(b"\xc1")
     with pytest.raises(TraceError, match="damaged"):
         StreamAudit(out)
-    (out / "state" / "00000000.changes").unlink()
+    (out / "state" / "00000000.rows").unlink()
     with pytest.raises(TraceError, match="missing"):
         StreamAudit(out)
     (out / stream.MARK).unlink()

@@ -20,8 +20,8 @@ skipped, and what members dropped. Not with deliveries.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,9 +43,6 @@ Hole = tuple[int, int, int, int]
 Holes = dict[int, list[Hole]]
 """Origin -> its holes, ascending; no empty lists."""
 
-NONE, ASK, TAINTED = range(3)
-"""Of `Life.taint`: there is no hole in the past; it has to be looked for; there is one."""
-
 
 class Unit(NamedTuple):
     """What was published in one step."""
@@ -54,7 +51,6 @@ class Unit(NamedTuple):
     seq: int
     size: int
     """Events."""
-    news: News
 
 
 class DeliveredState(msgspec.Struct, array_like=True):
@@ -90,10 +86,6 @@ class Life(DeliveredState, array_like=True, kw_only=True):
     alive: bool = True
     superseded: bool = False
     """A later life went on from it; its gaps are that one's now."""
-    taint: dict[int, int] = {}
-    """Origin -> whether there is a hole in the past of everything that it will publish."""
-    other_taint: int = NONE
-    """Of the origins that are not in `taint`."""
     origin: int = -1
     """Its number, if it publishes."""
     said: list[int] = []
@@ -123,8 +115,6 @@ class Life(DeliveredState, array_like=True, kw_only=True):
             of[at : at + 1] = [h for h in rest if h[0] <= h[1]]
             if not of:
                 del table[origin]
-            if table is self.holes:  # whoever was behind a hole is looked at again
-                self.taint.update((i, ASK) for i, taint in self.taint.items() if taint == TAINTED)
             return hole
         return None
 
@@ -137,27 +127,28 @@ class Life(DeliveredState, array_like=True, kw_only=True):
             seq = first - 1
         return seq
 
-    def undelivered(self, origin: int, upto: int, due: bool) -> list[tuple[int, int]]:
-        """Ranges of seqs up to `upto` that it has not delivered; `due`: only those that were due to it."""
+    def undelivered(self, origin: int, upto: int, due: bool) -> set[int]:
+        """Seqs up to `upto` that it has not delivered; `due`: only those that were due to it."""
         if due and self.sure is not None and origin not in self.sure:
-            return []
-        holes = sorted(self.holes.get(origin, []) + ([] if due else self.passed.get(origin, [])))
-        ranges = [(h[0], min(h[1], upto)) for h in holes]
-        return [(a, b) for a, b in [*ranges, (self.X[origin] + 1, upto)] if a <= b]
+            return set()
+        out = set(range(self.X[origin] + 1, upto + 1))
+        for first, last, *_ in self.holes.get(origin, []) + ([] if due else self.passed.get(origin, [])):
+            out.update(range(first, last + 1))
+        return out
 
 
-class Origin:
+class Origin(msgspec.Struct, array_like=True):
     """One publishing member and everything it has published."""
 
-    __slots__ = ("_rises", "keys", "name", "news", "upto")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.keys: list[Key] = []
-        self.news: list[News] = []
-        self.upto: list[int] = [0]
-        """Events in the first s units: the size of any range is a difference."""
-        self._rises: tuple[int, dict[int, tuple[list[int], list[int]]]] = (0, {})
+    name: str
+    keys: list[Any] = []
+    news: list[News] = []
+    upto: list[int] = msgspec.field(default_factory=lambda: [0])
+    """Events in the first s units: the size of any range is a difference."""
+    indexed: int = 0
+    rises: dict[int, tuple[list[int], list[int]]] = {}
+    """An index over the news of the first `indexed` units: origin -> seqs at which its entry rises, and to what. It is
+    needed for members with holes only, and made when it is."""
 
     def add(self, key: Key, news: News, size: int) -> int:
         """The next unit; returns its seq."""
@@ -167,31 +158,32 @@ class Origin:
         return len(self.keys)
 
     def past(self, seq: int, other: int) -> int:
-        """The entry of `other` in the past of this origin's unit `seq`. Asked only about members with holes, so the
-        index over the news is built on first use."""
-        done, index = self._rises
-        for s in range(done + 1, len(self.news) + 1):
-            for i, value in self.news[s - 1]:
-                seqs, values = index.setdefault(i, ([], []))
-                seqs.append(s)
+        """The entry of `other` in the past of this origin's unit `seq`."""
+        while self.indexed < len(self.news):
+            self.indexed += 1
+            for i, value in self.news[self.indexed - 1]:
+                seqs, values = self.rises.setdefault(i, ([], []))
+                seqs.append(self.indexed)
                 values.append(value)
-        self._rises = (len(self.news), index)
-        seqs, values = index.get(other, ([], []))
+        if other not in self.rises:
+            return 0
+        seqs, values = self.rises[other]
         at = bisect_right(seqs, seq)
         return values[at - 1] if at else 0
 
 
-class Causality:
-    """The steps of one run of one cluster, and the verdict on each delivery."""
+class Causality(msgspec.Struct, array_like=True):
+    """The steps of one run of one cluster, and the verdict on each delivery. Where keys are text, it can be saved with
+    msgspec at any time."""
 
-    def __init__(self) -> None:
-        self.lives: dict[str, Life] = {}
-        self.origins: list[Origin] = []
-        self.units: dict[Key, Unit] = {}
-        self.taken: dict[str, DeliveredState] = {}
-        """Token -> the state taken under it."""
-        self._cause: UnitId | None = None
-        self._behind: tuple[Life, Unit] | None = None  # the last one was AFTER_GAP: its cause is looked for when asked
+    lives: dict[str, Life] = {}
+    origins: list[Origin] = []
+    units: dict[Any, Unit] = {}
+    taken: dict[str, DeliveredState] = {}
+    """Token -> the state taken under it."""
+    _cause: UnitId | None = None
+    _behind: tuple[str, Unit] | None = None
+    """The member and unit of the last delivery, if that was `AFTER_GAP`: its cause is looked for when it is asked."""
 
     # -- members come and go
 
@@ -243,7 +235,6 @@ class Causality:
             for origin, of in life.holes.items():
                 life.passed[origin] = sorted(life.passed.get(origin, []) + of)
             life.holes = {}
-        life.taint, life.other_taint = {}, ASK
 
     def snapshot(self, member: str, token: str) -> None:
         """The member's state is taken here, under this token."""
@@ -264,8 +255,7 @@ class Causality:
         """The member goes on from a state that is not known. What it delivered stays in the past of its publishes."""
         life.seen = _maximum(life.seen, life.X)
         life.X = [0] * len(self.origins)
-        life.holes, life.passed, life.sure = {}, {}, set()
-        life.taint, life.other_taint, life.dropped = {}, NONE, set()
+        life.holes, life.passed, life.sure, life.dropped = {}, {}, set(), set()
 
     def life(self, member: str) -> Life:
         life = self.lives.get(member)
@@ -300,7 +290,7 @@ class Causality:
 
     def add_unit(self, origin: int, key: Key, news: News, size: int) -> Unit:
         seq = self.origins[origin].add(key, news, size)
-        unit = self.units[key] = Unit(origin, seq, size, news)
+        unit = self.units[key] = Unit(origin, seq, size)
         return unit
 
     def delivered(self, member: str, key: Key) -> Verdict:
@@ -310,11 +300,11 @@ class Causality:
         if unit is None:
             life.delivered += 1
             return self._counted(life, UNKNOWN, 1, None)
-        origin, seq, size, news = unit
+        origin, seq, size = unit
         life.delivered += size
         X = life.X
         if X[origin] == seq - 1:
-            for i, value in news:
+            for i, value in self.origins[origin].news[seq - 1]:
                 if X[i] < value:
                     break
             else:
@@ -334,13 +324,20 @@ class Causality:
         or the cause that is missing: that of the event's own origin, or the first by the name of its origin."""
         if self._behind is None:
             return self._cause
-        life, (o, s, *_) = self._behind
-        holes, past = life.holes, self.origins[o].past
-        if o in holes and holes[o][0][0] < s:
-            return o, holes[o][0][0]
-        found = (i for i, of in holes.items() if i != o and of[0][0] <= past(s, i))
-        first = min(found, key=lambda i: self.origins[i].name)
-        return first, holes[first][0][0]
+        life, unit = self.lives[self._behind[0]], self._behind[1]
+        origin = self._first_named(unit.origin, self._holes_before(life, unit))
+        return origin, life.holes[origin][0][0]
+
+    def _first_named(self, own: int, origins: Iterable[int]) -> int:
+        """`own` if it is one of these origins, else the first by name."""
+        return min(origins, key=lambda i: (i != own, self.origins[i].name))
+
+    def _holes_before(self, life: Life, unit: Unit) -> Iterator[int]:
+        """The origins of which something in the past of the unit is a hole of the member."""
+        past = self.origins[unit.origin].past
+        for i, of in life.holes.items():
+            if of[0][0] <= (unit.seq - 1 if i == unit.origin else past(unit.seq, i)):
+                yield i
 
     def _counted(self, life: Life, verdict: Verdict, size: int, cause: UnitId | None) -> Verdict:
         life.counts[verdict] += size
@@ -349,7 +346,7 @@ class Causality:
 
     def _skip(self, life: Life, unit: Unit) -> Verdict:
         """Something before the unit is missing here: X rises to its past, and what that skips becomes holes."""
-        o, s, size, _ = unit
+        o, s, size = unit
         X, sure = life.X, life.sure
         risen = {o: s - 1}
         for news in self.origins[o].news[X[o] : s]:
@@ -362,45 +359,26 @@ class Causality:
                 if due:
                     first[i] = X[i] + 1
                 X[i] = value
-                if life.taint.get(i, life.other_taint) == NONE:
-                    life.taint[i] = ASK  # nobody has looked at the past of what was skipped
         X[o] = s
         if sure is not None:
             sure.add(o)
         if not first:
-            life.taint[o] = ASK
             return self._behind_holes(life, unit)
-        i = o if o in first else min(first, key=lambda i: self.origins[i].name)
-        life.taint[o] = TAINTED
+        i = self._first_named(o, first)
         life.counts[AFTER_GAP] += size - 1  # the first event skips, the others of its frame come after it
         return self._counted(life, OVER_GAP, 1, (i, first[i]))
 
     def _behind_holes(self, life: Life, unit: Unit) -> Verdict:
         """Nothing is newly skipped: is anything in its past missing from before?"""
-        if not life.holes or not self._tainted(life, unit):
+        if next(self._holes_before(life, unit), None) is None:
             return IN_ORDER
         life.counts[AFTER_GAP] += unit.size
-        self._behind = life, unit
+        self._behind = life.name, unit
         return AFTER_GAP
-
-    def _tainted(self, life: Life, unit: Unit) -> bool:
-        o, s, _, news = unit
-        taint, holes = life.taint.get(o, life.other_taint), life.holes
-        if taint == TAINTED:
-            return True
-        if o in holes and holes[o][0][0] < s:
-            found = True
-        elif taint == NONE:  # none up to (o, s-1), and holes made since are above its past: only the news can meet one
-            found = any(i in holes and holes[i][0][0] <= value for i, value in news)
-        else:
-            past = self.origins[o].past
-            found = any(i != o and of[0][0] <= past(s, i) for i, of in holes.items())
-        life.taint[o] = TAINTED if found else NONE
-        return found
 
     def _too_late(self, life: Life, unit: Unit) -> Verdict:
         """The unit is in the past of what was delivered before: a second time, or after its effect."""
-        o, s, size, _ = unit
+        o, s, size = unit
         hole = life.fill(o, s)
         if hole is None:
             return self._counted(life, DUPLICATE, size, (o, s))
@@ -432,10 +410,10 @@ class Causality:
             return findings.inverted(rule, member, step, mine, other)
         return findings.skipped(member, step, mine, other)
 
-    def size(self, origin: int, ranges: Iterable[tuple[int, int]]) -> int:
-        """Events in these ranges of seqs."""
+    def size(self, origin: int, seqs: Iterable[int]) -> int:
+        """Events in these units."""
         upto = self.origins[origin].upto
-        return sum(upto[b] - upto[a - 1] for a, b in ranges)
+        return sum(upto[s] - upto[s - 1] for s in seqs)
 
 
 def _first(hole: Hole) -> int:

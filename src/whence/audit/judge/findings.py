@@ -67,6 +67,12 @@ MISSING_STEPS: Final = "steps are missing in its trace"
 OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
 UNKNOWN_START: Final = "the state that it began with is not in the trace"
 
+
+def why(here: bool, torn: bool, ended: bool) -> str:
+    """What is the matter with the trace of a member that leaves a doubt: it is not there, torn, or may go on."""
+    return NO_TRACE if not here else MISSING_STEPS if torn else UNKNOWN_START if ended else OPEN_END
+
+
 NOBODY: Final = "a member that the id does not name"
 """In the place of a member's name."""
 

@@ -1,4 +1,5 @@
-"""The rows of a trace, in pieces and in any order between members, judged one at a time from a state that can be saved.
+"""The rows of a trace, in pieces and in any order between members, judged one at a time. A `Follower` is all of its
+state: msgspec saves it and loads it again.
 
 A member **waits**: for a step of its own that is not here yet, for the publish of what it delivers, for the state that
 it begins with. A verdict depends only on the member's own steps and on the past of events, so it is the same whenever
@@ -16,10 +17,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from whence.audit.judge import findings, report
-from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState, Life, News, UnitId
-from whence.audit.judge.findings import Doubt, EventName, Finding
+from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState, UnitId
+from whence.audit.judge.findings import Doubt, EventName, Finding, why
 from whence.audit.judge.promises import Verdict
-from whence.audit.judge.tickets import At, Holding, Pair, Tenures, doubtful, owner_of, parse_id, two_owners
+from whence.audit.judge.tickets import At, Tenures, doubtful, owner_of, two_owners, went_beyond
 from whence.audit.trace import Row, by_member
 from whence.errors import TraceError
 
@@ -85,68 +86,35 @@ class Judged(NamedTuple):
     """What it is wrong with respect to."""
 
 
-class PublishedUnit(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An event: the number of its origin, its id, when and at which step it was published, the news in its past."""
-
-    origin: int
-    event: str
-    step: int
-    t: int
-    news: News
-
-
-class StateChanges(msgspec.Struct, array_like=True):
-    """What is new since the changes before: all that has to be saved."""
-
-    origins: list[str] = []
-    published: list[PublishedUnit] = []
-    lives: list[Life] = []
-    queues: list[Queue] = []
-    taken: dict[str, DeliveredState] = {}
-    dropped: list[str] = []
-    tenures: list[Holding] = []
-    told: list[tuple[str, int]] = []
-    earliest: dict[str, Use] = {}
-
-    def any(self) -> bool:
-        """Something is new."""
-        return bool(self.queues or self.published or self.taken)
-
-
-class Follower:
+class Follower(msgspec.Struct, array_like=True):
     """One run of one cluster. `feed` it rows in any order; a row may come twice. `complete`: once it is settled, the
     rows of all members are here, to the end; what is missing did not happen."""
 
-    def __init__(self, complete: bool = False) -> None:
-        self.complete = complete
-        self.causality = Causality()
-        self.tickets = Tenures()
-        self.queues: dict[str, Queue] = {}
-        self.repeated = 0
-        """Rows that came again, since the state was loaded."""
-        self.torn: dict[str, int] = {}
-        """Members with steps that are missing for good, and how many."""
-        self.published: list[PublishedUnit] = []
-        """All events, as they were published."""
-        self._used: dict[str, Use] = {}  # id without its owner -> its first use by time
-        self._reused: dict[str, None] = {}
-        self._waiting: dict[Cause, list[str]] = {}
-        self._ready: list[str] = []  # members that may go on
-        self._released: set[tuple[str, str, str]] = set()
-        self._settled = False
-        self._out: list[Judged] = []
-        self._findings: list[Finding] = []
-        self._overlaps: list[Pair] = []
-        self._unknown: list[tuple[str, int, TraceStep]] = []
-        self._new = StateChanges()
-        self._dirty: dict[str, None] = {}
+    complete: bool = False
+    causality: Causality = msgspec.field(default_factory=Causality)
+    tickets: Tenures = msgspec.field(default_factory=Tenures)
+    queues: dict[str, Queue] = {}
+    repeated: int = 0
+    """Rows that came again."""
+    torn: dict[str, int] = {}
+    """Members with steps that are missing for good, and how many."""
+    _used: dict[str, Use] = {}
+    """Id without its owner -> its first use by time."""
+    _waiting: dict[Cause, list[str]] = {}
+    _ready: list[str] = []
+    """Members that may go on."""
+    _released: set[tuple[str, str, str]] = set()
+    _settled: bool = False
+    _out: list[Judged] = []
+    _findings: list[Finding] = []
+    _unknown: list[tuple[str, int, TraceStep]] = []
+    """Deliveries of what nobody has published so far."""
 
     # -- rows
 
     def feed(self, rows: Iterable[tuple[str, int, TraceStep | None]]) -> list[Judged]:
         """(member, step number, step; None: a row of another kind) -> verdicts on what does not have to wait."""
         for member, number, step in rows:
-            self._dirty[member] = None
             queue = self.queues.get(member)
             if queue is None:
                 queue = self.queues[member] = Queue(member)
@@ -167,10 +135,9 @@ class Follower:
             if q.ahead
         }
 
-    def settled(self) -> tuple[Follower, list[Judged]]:
-        """A copy that is settled, and the verdicts on what waited. What this one will be fed later does not change."""
-        end = self.copy()
-        return end, end.settle()
+    def copy(self) -> Follower:
+        """Another one in the same state."""
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(self), type=Follower)
 
     def settle(self) -> list[Judged]:
         """No more rows will come: nobody waits for what no row gives, and steps that are missing are missing."""
@@ -206,7 +173,6 @@ class Follower:
     def _go_on(self, queue: Queue) -> None:
         """All steps of the member that do not have to wait."""
         ahead = queue.ahead
-        self._dirty[queue.name] = None
         while ahead:
             if queue.next not in ahead:
                 if not self._settled:
@@ -246,8 +212,7 @@ class Follower:
             case "publish" if step.event is not None:
                 self._publish(queue, step.event, step.t)
             case "ticket":
-                at = At(member, queue.next, step.t, self.causality.lives.get(member) or DeliveredState())
-                self._overlaps += self.tickets.changed(step.ticket, step.reason, at)
+                self.tickets.changed(step.ticket, step.reason, self._at(queue, step.t))
             case "snapshot" if step.token is None:
                 self.causality.life(member)
             case "snapshot":
@@ -273,7 +238,7 @@ class Follower:
                 return cause
         trusted = True
         if how == "checkpoint" and peer in self.queues and peer != queue.name:
-            self._dirty[peer] = None  # the end of the life that it goes on from may be cut off
+            # the end of the life that it goes on from may be cut off
             trusted = step.token is not None or self.complete or self.queues[peer].ended
         self.causality.joined(
             queue.name, how, order=step.order, peer=peer, token=step.token, unclear=True, trusted=trusted
@@ -285,16 +250,12 @@ class Follower:
 
     def _snapshot(self, queue: Queue, token: str) -> None:
         self.causality.snapshot(queue.name, token)
-        self._new.taken[token] = self.causality.taken[token]
         if token.startswith(ROOT):
             if token in queue.checkpoints:
                 queue.checkpoints.remove(token)
             queue.checkpoints.append(token)
             if len(queue.checkpoints) > CHECKPOINTS:
-                old = queue.checkpoints.pop(0)
-                del self.causality.taken[old]
-                if self._new.taken.pop(old, None) is None:
-                    self._new.dropped.append(old)
+                del self.causality.taken[queue.checkpoints.pop(0)]
         self._happened(("token", token))
 
     # -- events
@@ -306,19 +267,16 @@ class Follower:
             self._used[bare] = use
         else:  # an id, whoever its owner is, is used once more; the first use by time was right
             self._used[bare], (_, member, step, again) = min(first, use), max(first, use)
-            self._reused[bare] = None
             self._findings.append(findings.reused(member, step, again))
         unit = self.causality.published(queue.name, event)
         if unit is None:
             return
-        if unit.seq == 1:
-            self._new.origins.append(queue.name)
-        published = PublishedUnit(unit.origin, event, queue.next, t, unit.news)
-        self.published.append(published)
-        self._new.published.append(published)
-        at = At(queue.name, queue.next, t, self.causality.lives[queue.name])
-        self._overlaps += self.tickets.published(event, unit[:2], at)
+        self.tickets.published(event, unit, self._at(queue, t))
         self._happened(("event", event))
+
+    def _at(self, queue: Queue, t: int) -> At:
+        """The member's next step."""
+        return At(queue.name, queue.next, t, self.causality.lives.get(queue.name) or DeliveredState())
 
     def _deliver(self, queue: Queue, step: TraceStep) -> None:
         causality, member, number = self.causality, queue.name, queue.next
@@ -353,9 +311,9 @@ class Follower:
             finding = self.causality.explained(member, number, step.event, UNKNOWN, doubt)
             if finding is not None:
                 self._findings.append(finding)
-        for pair in self._overlaps:
+        for pair in self.tickets.overlaps():
             self._findings.append(two_owners(*pair, doubtful(*pair, self._vague)))
-        out, self._findings, self._unknown, self._overlaps = self._findings, [], [], []
+        out, self._findings, self._unknown = self._findings, [], []
         return out
 
     def _vague(self, member: str) -> bool:
@@ -372,29 +330,17 @@ class Follower:
         if self.complete:
             return None
         queue = self.queues.get(owner)
-        over = queue is not None and (queue.ended or self._went_beyond(step.event, owner))
-        return None if over else owner
-
-    def _why(self, member: str) -> str:
-        """What is the matter with the trace of a member that leaves a doubt."""
-        if member not in self.queues:
-            return findings.NO_TRACE
-        if member in self.torn:
-            return findings.MISSING_STEPS
-        return findings.UNKNOWN_START if self.complete or self.queues[member].ended else findings.OPEN_END
+        return None if queue is not None and (queue.ended or self._went_beyond(step.event, owner)) else owner
 
     def _went_beyond(self, event: str, owner: str) -> bool:
         """The owner has published later numbers: this one is not in a part of its trace that was cut off."""
-        named = parse_id(event)
-        if named is None:
-            life = self.causality.life(owner)
-            number = event.rpartition("/")[2]
-            return (
-                life.origin >= 0 and number.isdecimal() and int(number) <= len(self.causality.origins[life.origin].keys)
-            )
-        tenure = self.tickets.tenures.get((named.ticket, named.incarnation, owner))
-        last = parse_id(tenure.last) if tenure is not None and tenure.last is not None else None
-        return last is not None and last.seq > named.seq
+        life = self.causality.lives.get(owner)
+        count = len(self.causality.origins[life.origin].keys) if life is not None and life.origin >= 0 else 0
+        return went_beyond(event, count, self.tickets.last(event, owner))
+
+    def _why(self, member: str) -> str:
+        queue = self.queues.get(member)
+        return why(queue is not None, member in self.torn, self.complete or (queue is not None and queue.ended))
 
     def report(self, found: Iterable[Finding] = ()) -> report.Report:
         """The run so far; `found`: what `findings` gave before."""
@@ -403,61 +349,6 @@ class Follower:
         done.doubts = [Doubt(member, self._why(member), n) for member, n in sorted(done.doubtful.items())]
         done.tenures = len(self.tickets.tenures)
         return done
-
-    # -- the state
-
-    def copy(self) -> Follower:
-        """Another one in the same state."""
-        other = Follower(self.complete)
-        other.apply(msgspec.msgpack.decode(msgspec.msgpack.encode(self.whole()), type=StateChanges))
-        return other
-
-    def changes(self) -> StateChanges:
-        """What is new since this was asked last."""
-        new, self._new = self._new, StateChanges()
-        new.queues = [self.queues[member] for member in self._dirty]
-        new.lives = [self.causality.lives[member] for member in self._dirty if member in self.causality.lives]
-        self._dirty = {}
-        return self._with_claims(new)
-
-    def whole(self) -> StateChanges:
-        """Everything, as changes to nothing."""
-        origins = [origin.name for origin in self.causality.origins]
-        lives, queues = list(self.causality.lives.values()), list(self.queues.values())
-        return self._with_claims(StateChanges(origins, self.published, lives, queues, self.causality.taken))
-
-    def _with_claims(self, changes: StateChanges) -> StateChanges:
-        """They are few: all of them, each time."""
-        changes.tenures, changes.told = list(self.tickets.tenures.values()), list(self.tickets.told)
-        changes.earliest = {bare: self._used[bare] for bare in self._reused}
-        return changes
-
-    def apply(self, changes: StateChanges) -> None:
-        """Take over what another one has saved."""
-        causality = self.causality
-        for name in changes.origins:
-            causality.add_origin(name)
-        for published in changes.published:
-            causality.add_unit(published.origin, published.event, published.news, 1)
-            self.published.append(published)
-            name = causality.origins[published.origin].name
-            use = (published.t, name, published.step, published.event)
-            self._used.setdefault(published.event.partition("@")[0], use)
-        for life in changes.lives:
-            causality.lives[life.name] = life
-        for life in causality.lives.values():
-            life.X += [0] * (len(causality.origins) - len(life.X))
-        self.queues.update((queue.name, queue) for queue in changes.queues)
-        causality.taken.update(changes.taken)
-        for token in changes.dropped:
-            causality.taken.pop(token, None)
-        self.tickets.load(changes.tenures, changes.told)
-        self._used |= changes.earliest
-        self._reused = dict.fromkeys(changes.earliest)
-        self._waiting = {}
-        for queue in self.queues.values():
-            if queue.blocked is not None:
-                self._waiting.setdefault(queue.blocked, []).append(queue.name)
 
 
 def _gives(step: TraceStep | None) -> list[Cause]:

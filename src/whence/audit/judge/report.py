@@ -12,7 +12,6 @@ from whence.audit.judge.causality import Causality, Life
 from whence.audit.judge.findings import Doubt, Finding
 from whence.audit.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
 
-Ranges = list[tuple[int, int]]
 KEPT = 5
 """Findings of each rule that are explained. All are counted."""
 _COUNTED_HERE = (AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
@@ -167,7 +166,7 @@ def report(
 
 def _counts(judged: Causality, life: Life) -> Counts:
     by = life.counts
-    holes = [] if life.superseded else [(o, [(h[0], h[1]) for h in of]) for o, of in life.holes.items()]
+    holes = [] if life.superseded else [(o, range(h[0], h[1] + 1)) for o, of in life.holes.items() for h in of]
     return Counts(
         deliveries=life.delivered,
         inverted=by[Verdict.INVERTED] + by[Verdict.FIFO_INVERTED],
@@ -176,7 +175,7 @@ def _counts(judged: Causality, life: Life) -> Counts:
         after_gap=by[Verdict.AFTER_GAP],
         duplicates=by[Verdict.DUPLICATE],
         unknown=by[Verdict.UNKNOWN],
-        gaps=sum(judged.size(o, ranges) for o, ranges in holes),
+        gaps=sum(judged.size(o, seqs) for o, seqs in holes),
     )
 
 
@@ -188,29 +187,23 @@ def _lost(
     live = [life for life in judged.lives.values() if life.alive]
     for o, origin in enumerate(judged.origins):
         last, published_by = len(origin.keys), judged.lives[origin.name]
-        nobody = [(1, last)]
+        nobody = set(range(1, last + 1)).intersection(*(life.undelivered(o, last, due=False) for life in live))
         for life in live:
-            nobody = _intersect(nobody, life.undelivered(o, last, due=False))
-        for life in live:
-            due = life.undelivered(o, last, due=True)
-            if life.name in waiting:
-                held = waiting[life.name]
-                due = _subtract(due, [(n, n) for n, key in enumerate(origin.keys, 1) if key in held])
-            lost = judged.size(o, due)
-            if not lost:
+            held = waiting.get(life.name, ())
+            due = {n for n in life.undelivered(o, last, due=True) if not held or origin.keys[n - 1] not in held}
+            if not due:
                 continue
-            counts, had = members[life.name], _subtract(due, nobody)
+            counts, lost = members[life.name], judged.size(o, due)
             counts.lost += lost
             counts.lost_of_live += lost if published_by.alive else 0
-            counts.disagreements += judged.size(o, had)
+            counts.disagreements += judged.size(o, due - nobody)
             if not promise(life.order).agreement:
                 continue
             doubt = None if complete and life.sure is None else life.name
-            for first, upto in _merged(due if published_by.alive else had):
-                holder = min((other.name for other in live if other.has((o, first))), default=None)
-                event = judged.event((o, first))
-                events = judged.size(o, [(first, upto)])
-                yield events, findings.missed(life.name, event, events - 1, holder, doubt)
+            for some in _runs(due if published_by.alive else due - nobody):
+                holder = min((other.name for other in live if other.has((o, some[0]))), default=None)
+                events = judged.size(o, some)
+                yield events, findings.missed(life.name, judged.event((o, some[0])), events - 1, holder, doubt)
 
 
 def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:
@@ -224,41 +217,12 @@ def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:
             yield 1, findings.silent(life.name, events, None if complete and life.sure is None else life.name)
 
 
-def _intersect(a: Ranges, b: Ranges) -> Ranges:
-    """What two ascending lists of ranges have in common."""
-    out: Ranges = []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        first, last = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if first <= last:
-            out.append((first, last))
-        if a[i][1] < b[j][1]:
-            i += 1
+def _runs(seqs: set[int]) -> list[list[int]]:
+    """Consecutive ones together, in ascending order."""
+    out: list[list[int]] = []
+    for seq in sorted(seqs):
+        if out and out[-1][-1] == seq - 1:
+            out[-1].append(seq)
         else:
-            j += 1
-    return out
-
-
-def _merged(ranges: Ranges) -> Ranges:
-    """Neighbours as one range."""
-    out: Ranges = []
-    for first, last in ranges:
-        if out and out[-1][1] == first - 1:
-            out[-1] = (out[-1][0], last)
-        else:
-            out.append((first, last))
-    return out
-
-
-def _subtract(a: Ranges, b: Ranges) -> Ranges:
-    """What an ascending list of ranges has and the other has not."""
-    out: Ranges = []
-    for first, last in a:
-        for low, high in b:
-            if low <= last and high >= first:
-                if first < low:
-                    out.append((first, low - 1))
-                first = high + 1
-        if first <= last:
-            out.append((first, last))
+            out.append([seq])
     return out

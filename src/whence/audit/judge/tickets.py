@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.audit.judge.causality import DeliveredState, UnitId
+from whence.audit.judge.causality import DeliveredState, Unit, UnitId
 from whence.audit.judge.findings import Finding
 from whence.audit.judge.promises import TWO_OWNERS
 from whence.audit.trace import Row
@@ -51,6 +51,17 @@ def owner_of(event: str | None) -> str | None:
     if event is None:
         return None
     return event.partition("@")[2] or event.rpartition("/")[0] or None
+
+
+def went_beyond(event: str, count: int, last: str | None) -> bool:
+    """The owner of an id has published later numbers. `count`: events that it published; `last`: the last one under the
+    same incarnation of the same ticket."""
+    named = parse_id(event)
+    if named is None:
+        number = event.rpartition("/")[2]
+        return count > 0 and number.isdecimal() and int(number) <= count
+    other = parse_id(last) if last is not None else None
+    return other is not None and other.seq > named.seq
 
 
 class Holding(msgspec.Struct, array_like=True):
@@ -134,66 +145,62 @@ class At(NamedTuple):
     have: DeliveredState
 
 
-class Tenures:
+class Tenures(msgspec.Struct, array_like=True):
     """The tenures of one run of one cluster, as its rows come."""
 
-    def __init__(self) -> None:
-        self.tenures: dict[tuple[int, str, str], Holding] = {}
-        self.told: dict[tuple[str, int], None] = {}
-        """(member, step) of the later tenures that were reported."""
-        self._newest: dict[int, tuple[int, str]] = {}  # ticket -> when its last tenure began, and whose it is
+    tenures: dict[tuple[int, str, str], Holding] = {}
+    """Ticket, incarnation and member -> its tenure."""
+    told: set[tuple[str, int]] = set()
+    """(member, step) of the later tenures that were reported."""
+    changed_tickets: set[int] = set()
+    """Tickets whose tenures have changed since `overlaps` was asked."""
 
-    def load(self, tenures: Iterable[Holding], told: Iterable[tuple[str, int]]) -> None:
-        """Take over what was saved."""
-        self.tenures, self._newest, self.told = {}, {}, dict.fromkeys(told)
-        for tenure in tenures:
-            self._put(tenure)
-
-    def changed(self, ticket: int | None, reason: str | None, at: At) -> list[Pair]:
-        """A `ticket` row. `reason`: `owner INCARNATION ...`, `released INCARNATION ...`, or something else. Returns the
-        tenures that are now seen to overlap."""
+    def changed(self, ticket: int | None, reason: str | None, at: At) -> None:
+        """A `ticket` row. `reason`: `owner INCARNATION ...`, `released INCARNATION ...`, or something else."""
         change, _, rest = (reason or "").partition(" ")
         if ticket is None or change not in ("owner", "released"):
-            return []
+            return
+        self.changed_tickets.add(ticket)
         key = (ticket, rest.partition(" ")[0], at.member)
         tenure = self.tenures.get(key)
-        if tenure is not None and (change == "released" or tenure.owned):
-            tenure.end = max(tenure.end, at.t) if change == "released" else tenure.end
-        elif change == "owner":
-            new = Holding(*key, at.t, at.t, at.step, knew=DeliveredState.copy(at.have))
+        if change == "released":
+            if tenure is not None:
+                tenure.end = max(tenure.end, at.t)
+        elif tenure is None or not tenure.owned:
+            new = self.tenures[key] = Holding(*key, at.t, at.t, at.step, knew=DeliveredState.copy(at.have))
             if tenure is not None:  # it has published before it said that it may
                 new.end, new.first, new.last = max(at.t, tenure.end), tenure.first, tenure.last
                 new.last_unit = tenure.last_unit
-            self._put(new)
-        return self._check(ticket)
 
-    def published(self, event: str, unit: UnitId, at: At) -> list[Pair]:
+    def published(self, event: str, unit: Unit, at: At) -> None:
         """A `publish` row. Ids of another form are passed over."""
         named = parse_id(event)
         if named is None:
-            return []
+            return
+        self.changed_tickets.add(named.ticket)
         key = (named.ticket, named.incarnation, at.member)
-        tenure, new = self.tenures.get(key), key not in self.tenures
+        tenure = self.tenures.get(key)
         if tenure is None:
             tenure = Holding(*key, at.t, at.t, at.step, owned=False, knew=DeliveredState.copy(at.have))
-            self._put(tenure)
-        tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, unit
+            self.tenures[key] = tenure
+        tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, (unit.origin, unit.seq)
         tenure.first = tenure.first or event
-        # The one tenure that began last overlaps with nobody later, however long it goes on.
-        return self._check(named.ticket) if new or self._newest[named.ticket] != (tenure.start, at.member) else []
 
-    def _put(self, tenure: Holding) -> None:
-        self.tenures[tenure.ticket, tenure.incarnation, tenure.member] = tenure
-        start, _ = self._newest.get(tenure.ticket, (tenure.start - 1, ""))
-        if tenure.start >= start:
-            self._newest[tenure.ticket] = tenure.start, tenure.member if tenure.start > start else ""
+    def last(self, event: str, owner: str) -> str | None:
+        """The last event that the owner of an id has published in the same tenure."""
+        named = parse_id(event)
+        tenure = self.tenures.get((named.ticket, named.incarnation, owner)) if named is not None else None
+        return tenure.last if tenure is not None else None
 
-    def _check(self, ticket: int) -> list[Pair]:
+    def overlaps(self) -> list[Pair]:
+        """The tenures that are now seen to overlap, each later one once."""
         found: list[Pair] = []
-        for earlier, later in overlapping((t for t in self.tenures.values() if t.ticket == ticket), _followed):
-            if (later.member, later.step) not in self.told:
-                self.told[later.member, later.step] = None
-                found.append((earlier, later))
+        for ticket in sorted(self.changed_tickets):
+            for earlier, later in overlapping((t for t in self.tenures.values() if t.ticket == ticket), _followed):
+                if (later.member, later.step) not in self.told:
+                    self.told.add((later.member, later.step))
+                    found.append((earlier, later))
+        self.changed_tickets.clear()
         return found
 
 

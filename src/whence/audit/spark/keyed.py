@@ -20,7 +20,7 @@ import pyarrow as pa
 from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch.coding import Run
 from whence.audit.judge.batch.tables import told, violations_table
-from whence.audit.judge.follow import KINDS, StateChanges, TraceStep
+from whence.audit.judge.follow import KINDS, TraceStep
 from whence.audit.spark import gate
 from whence.audit.spark.blocks import BLOCK_COLUMNS, BLOCKS, REFUSED, pack, packed, unpacked
 from whence.audit.spark.tables import arrow_schema, spark_schema
@@ -82,13 +82,11 @@ def _steps(table: pa.Table) -> Iterator[tuple[str, int, TraceStep | None]]:
 def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
-    follower = Follower()
-    if state.exists:
-        follower.apply(msgspec.msgpack.decode(state.get[0], type=StateChanges))
+    follower = msgspec.msgpack.decode(state.get[0], type=Follower) if state.exists else Follower()
     run = str(key[0]), str(key[1])
     rows = unpacked(block for batch in batches for block in batch["block"])
     verdicts, found = fed(follower, rows, run, exceptions)
-    state.update((msgspec.msgpack.encode(follower.whole()),))
+    state.update((msgspec.msgpack.encode(follower),))
     wrong = ((0, finding) for finding in found if finding.doubt is None)
     made = {"verdicts": verdicts, "violations": violations_table(wrong, [run])}
     blocks = {name: pack(table) for name, table in made.items() if table.num_rows}

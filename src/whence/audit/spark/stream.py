@@ -4,12 +4,12 @@ Judged in this process, without Spark, row by row as they come, by `whence.audit
 Nothing is lost or counted twice, whatever is killed when. In the directory `out`:
 
     verdicts/00000012.parquet, violations/, quarantine/     what batch 12 found
-    state/00000012.changes  what batch 12 changed in the state of the audit; now and then .whole, all of it
+    state/00000012.rows     the rows of batch 12; now and then .whole, the state of the judge after it
     _watch.json             the last batch whose files are all there, and how far it has read each file of the trace;
                             replaced in one step, after them
 
-A batch that was not finished is judged again, from the state before it. Whoever reads goes by `_watch.json`
-(`read_stream` does).
+A watcher that is started again loads the last whole state and judges the rows after it once more: that gives the same
+state. A batch that was not finished is judged anew. Whoever reads goes by `_watch.json` (`read_stream` does).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pyarrow import compute as pc
 from pyarrow import parquet as pq
 
 from whence.audit.judge import Follower
+from whence.audit.judge.batch.coding import Run
 from whence.audit.judge.batch.tables import told, violations_table
 from whence.audit.judge.findings import Finding
-from whence.audit.judge.follow import StateChanges
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import by_run
 from whence.audit.spark.growing import BATCH_BYTES, Offset, growing_files, is_parquet, reach, read
@@ -39,6 +39,7 @@ from whence.audit.spark.keyed import fed
 from whence.audit.spark.place import found as files_at
 from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
 from whence.errors import TraceError, UsageError
+from whence.files import replacing, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,8 +52,9 @@ SETTLED: Final = "settled"
 EVERY: Final = 0.5
 """Seconds after which the trace is looked at again."""
 
-_FEW: Final = 1 << 20  # bytes of changes that are not worth a whole state
-_States = list[tuple[str, str, StateChanges]]
+_FEW: Final = 100_000
+"""Rows that are judged again so fast that no whole state has to be written for them."""
+
 _Followers = dict[tuple[str, str], Follower]
 
 
@@ -75,9 +77,9 @@ class WatchMark(msgspec.Struct):
 
     batch: int = -1
     base: int = -1
-    """The batch with which the whole state was written; changes follow from there."""
-    base_bytes: int = 0
-    change_bytes: int = 0
+    """The batch with which the whole state was written; rows follow from there."""
+    base_rows: int = 0
+    """Rows up to there."""
     sums: Sums = msgspec.field(default_factory=Sums)
     settled: Sums | None = None
     """The sums when the trace was said to be complete after this batch."""
@@ -108,11 +110,9 @@ class StreamAudit:
                 (out / name).mkdir(parents=True, exist_ok=True)
             self._lock = _locked(out / ".lock")
             if not (out / MANIFEST).exists():  # so that nobody takes these tables for traces
-                _replace(out / MANIFEST, b'{"tables": {}}')
+                write_whole(out / MANIFEST, b'{"tables": {}}')
         self.mark = read_mark(out)
-        self.followers: _Followers = {}
-        for file in _state_files(out, self.mark):
-            _apply(self.followers, file)
+        self.followers = _load(out, self.mark)
 
     def close(self) -> None:
         """Let another one watch."""
@@ -133,17 +133,14 @@ class StreamAudit:
             return False
         grown = ((file, old.get(file, 0), n) for file, n in end.items())
         rows = [read(str(trace.absolute() / file), first, n) for file, first, n in grown if n > first]
-        batch, begun = self.mark.batch + 1, time.perf_counter()
-        tables, sums = _judge(pa.concat_tables(rows), self.followers, self.mark.sums)
+        batch, begun, table = self.mark.batch + 1, time.perf_counter(), pa.concat_tables(rows)
+        tables, sums = _judge(table, self.followers, self.mark.sums)
         with disk_errors(self.out):
-            for name, part in tables.items():
-                _write(self.out / name / f"{batch:08d}.parquet", part)
-            mark = self._save(batch, sums, end)
-            found = tables["violations"].to_pylist() if "violations" in tables else []
-            self.on_batch(WatchedBatch(batch, sums, found, self.waiting, time.perf_counter() - begun))
-            _replace(self.out / MARK, msgspec.json.encode(mark))
-            self._forget(mark)
-        self.mark = mark
+            self._write(tables, f"{batch:08d}")
+            mark = self._save(table, batch, sums, end)
+            self.on_batch(WatchedBatch(batch, sums, _violations(tables), self.waiting, time.perf_counter() - begun))
+            self._finish(mark)
+            self._forget()
         return True
 
     @property
@@ -155,45 +152,44 @@ class StreamAudit:
         """The trace is complete as it is: judge also what waits, lines that have no end, and files that are no trace.
         Should more come after all, the stream goes on from where it was."""
         begun = time.perf_counter()
-        ends: _Followers = {}
-        for (run, cluster), follower in self.followers.items():
-            ends[run, cluster] = follower.copy()
+        ends = {key: follower.copy() for key, follower in self.followers.items()}
         tails = pa.concat_tables([ingest.RAW.empty_table(), *_tails(trace, self.mark.offset)])
         tables, sums = _judge(tails, ends, self.mark.sums, settle=True)
-        mark = msgspec.structs.replace(self.mark, settled=sums)
         with disk_errors(self.out):
-            _replace(self.out / MARK, msgspec.json.encode(msgspec.structs.replace(mark, settled=None)))
-            for name in TABLES:
-                (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
-            for name, part in tables.items():
-                _write(self.out / name / f"{SETTLED}.parquet", part)
-            _replace(self.out / MARK, msgspec.json.encode(mark))
+            self._finish(msgspec.structs.replace(self.mark, settled=None))
+            self._unsettle()
+            self._write(tables, SETTLED)
+            self._finish(msgspec.structs.replace(self.mark, settled=sums))
+        return WatchedBatch(self.mark.batch, sums, _violations(tables), {}, time.perf_counter() - begun)
+
+    def _write(self, tables: dict[str, pa.Table], file: str) -> None:
+        for name, part in tables.items():
+            _write(self.out / name / f"{file}.parquet", part)
+
+    def _save(self, table: pa.Table, batch: int, sums: Sums, offset: Offset) -> WatchMark:
+        """The rows of this batch; or the whole state, when more rows have come since the last one than before it."""
+        old, place = self.mark, self.out / "state" / f"{batch:08d}"
+        if sums.rows - old.base_rows <= max(_FEW, old.base_rows):
+            _write(place.with_suffix(".rows"), _good(table))
+            return WatchMark(batch, old.base, old.base_rows, sums, offset=offset)
+        data = msgspec.msgpack.encode([(*key, follower) for key, follower in self.followers.items()])
+        write_whole(place.with_suffix(".whole"), data, sync=True)
+        return WatchMark(batch, batch, sums.rows, sums, offset=offset)
+
+    def _finish(self, mark: WatchMark) -> None:
+        write_whole(self.out / MARK, msgspec.json.encode(mark), sync=True)
         self.mark = mark
-        found = tables["violations"].to_pylist() if "violations" in tables else []
-        return WatchedBatch(mark.batch, sums, found, {}, time.perf_counter() - begun)
 
-    def _save(self, batch: int, sums: Sums, offset: Offset) -> WatchMark:
-        """The changes of this batch; the whole state when the changes since the last one have outgrown it."""
-        old = self.mark
-        states = [(*key, follower.changes()) for key, follower in self.followers.items()]
-        data = msgspec.msgpack.encode([state for state in states if state[2].any()])
-        change_bytes = old.change_bytes + len(data)
-        if change_bytes <= max(_FEW, 2 * old.base_bytes):
-            _replace(self.out / "state" / f"{batch:08d}.changes", data)
-            return WatchMark(batch, old.base, old.base_bytes, change_bytes, sums, offset=offset)
-        data = msgspec.msgpack.encode([(*key, follower.whole()) for key, follower in self.followers.items()])
-        _replace(self.out / "state" / f"{batch:08d}.whole", data)
-        return WatchMark(batch, batch, len(data), 0, sums, offset=offset)
-
-    def _forget(self, mark: WatchMark) -> None:
+    def _forget(self) -> None:
         """Files of the state that a whole one has replaced, and what was settled before more came."""
-        if mark.base == mark.batch:
-            for file in (self.out / "state").glob("[0-9]*"):  # a killed watcher may have left others
-                if int(file.stem) < mark.base:
-                    file.unlink(missing_ok=True)
-        if self.mark.settled is not None:
-            for name in TABLES:
-                (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
+        for file in (self.out / "state").glob("[0-9]*"):  # a killed watcher may have left others
+            if int(file.stem) < self.mark.base:
+                file.unlink(missing_ok=True)
+        self._unsettle()
+
+    def _unsettle(self) -> None:
+        for name in TABLES:
+            (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
 
 
 def watch(
@@ -251,24 +247,21 @@ def _judge(
     table: pa.Table, followers: _Followers, before: Sums, settle: bool = False
 ) -> tuple[dict[str, pa.Table], Sums]:
     """Tables of what was found (none that would be empty), and the sums with it."""
-    bad = table.filter(table["bad"].is_valid())
-    good = table.filter(table["bad"].is_null())
+    good, bad = _good(table), table.filter(table["bad"].is_valid())
     judged: list[pa.Table] = [arrow_schema("verdicts").empty_table()]
     broken: list[pa.Table] = [arrow_schema("violations").empty_table()]
     doubts = before.doubts
 
-    def hear(run: str, cluster: str, verdicts: pa.Table, found: list[Finding]) -> int:
+    def hear(run: Run, verdicts: pa.Table, found: list[Finding]) -> int:
         judged.append(verdicts)
-        broken.append(violations_table(((0, one) for one in found if one.doubt is None), [(run, cluster)]))
+        broken.append(violations_table(((0, one) for one in found if one.doubt is None), [run]))
         return sum(finding.doubt is not None for finding in found)
 
-    for run, cluster, rows in by_run(good):
-        follower = followers.setdefault((run, cluster), Follower())
-        doubts += hear(run, cluster, *fed(follower, rows, (run, cluster)))
-    for (run, cluster), follower in followers.items() if settle else ():
-        end, some = follower.settled()
-        found = end.findings()
-        doubts += hear(run, cluster, told(some, found, (run, cluster)), found) + sum(end.torn.values())
+    for run, verdicts, found in _fed(followers, good):
+        doubts += hear(run, verdicts, found)
+    for run, follower in followers.items() if settle else ():
+        some, found = follower.settle(), follower.findings()
+        doubts += hear(run, told(some, found, run), found) + sum(follower.torn.values())
     verdicts, violations = pa.concat_tables(judged), pa.concat_tables(broken)
     newest: int = pc.max(good["t_ns"]).as_py() or 0
     sums = Sums(
@@ -286,6 +279,21 @@ def _judge(
         "quarantine": quarantine.cast(arrow_schema("quarantine")),
     }
     return {name: part for name, part in tables.items() if part.num_rows}, sums
+
+
+def _good(table: pa.Table) -> pa.Table:
+    return table.filter(table["bad"].is_null())
+
+
+def _fed(followers: _Followers, good: pa.Table) -> Iterator[tuple[Run, pa.Table, list[Finding]]]:
+    """Feed these rows to the follower of each run; the table `verdicts` and what was found."""
+    for run, cluster, rows in by_run(good):
+        follower = followers.setdefault((run, cluster), Follower())
+        yield (run, cluster), *fed(follower, rows, (run, cluster))
+
+
+def _violations(tables: dict[str, pa.Table]) -> list[dict[str, Any]]:
+    return tables["violations"].to_pylist() if "violations" in tables else []
 
 
 def _added(before: dict[str, int], names: pa.ChunkedArray[Any]) -> dict[str, int]:
@@ -320,32 +328,29 @@ def _tail(file: Path, first: int) -> bool:
 # -- on disk
 
 
-def _state_files(out: Path, mark: WatchMark) -> list[Path]:
-    """The last whole state and the changes since; raises TraceError when one is missing."""
-    first = [out / "state" / f"{mark.base:08d}.whole"] if mark.base >= 0 else []
-    files = first + [out / "state" / f"{n:08d}.changes" for n in range(mark.base + 1, mark.batch + 1)]
-    missing = next((file for file in files if not file.exists()), None)
-    if missing is not None:
-        raise TraceError(f"{missing}: missing; delete {out} and watch again")
-    return files
-
-
-def _apply(followers: _Followers, file: Path) -> None:
-    try:
-        _take(followers, msgspec.msgpack.decode(file.read_bytes(), type=_States))
-    except (OSError, msgspec.DecodeError) as error:
-        raise TraceError(f"{file}: damaged ({error}); delete {file.parent.parent} and watch again") from None
-
-
-def _take(followers: _Followers, states: _States) -> None:
-    for run, cluster, changes in states:
-        followers.setdefault((run, cluster), Follower()).apply(changes)
+def _load(out: Path, mark: WatchMark) -> _Followers:
+    """The state that these batches left: the last whole one, and the rows since."""
+    followers: _Followers = {}
+    files = [out / "state" / f"{mark.base:08d}.whole"] if mark.base >= 0 else []
+    files += [out / "state" / f"{n:08d}.rows" for n in range(mark.base + 1, mark.batch + 1)]
+    for file in files:
+        try:
+            if file.suffix == ".whole":
+                saved = msgspec.msgpack.decode(file.read_bytes(), type=list[tuple[str, str, Follower]])
+                followers = {(run, cluster): follower for run, cluster, follower in saved}
+            else:
+                for _ in _fed(followers, pq.read_table(file)):
+                    pass  # what they tell is written already
+        except FileNotFoundError:
+            raise TraceError(f"{file}: missing; delete {out} and watch again") from None
+        except (OSError, msgspec.DecodeError, pa.ArrowInvalid) as error:
+            raise TraceError(f"{file}: damaged ({error}); delete {out} and watch again") from None
+    return followers
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    new = path.with_name(f".{path.name}.partial")
-    pq.write_table(table, new, compression="zstd")
-    new.replace(path)
+    with replacing(path) as new:
+        pq.write_table(table, new, compression="zstd")
 
 
 def _locked(path: Path) -> IO[bytes]:
@@ -357,13 +362,3 @@ def _locked(path: Path) -> IO[bytes]:
         file.close()
         raise UsageError(f"{path.parent}: somebody is watching into this directory; choose another --out") from None
     return file
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """The file with this content, in one step."""
-    new = path.with_name(f".{path.name}.partial")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
