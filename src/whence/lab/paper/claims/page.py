@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from importlib import resources
+from itertools import groupby
 
 import msgspec
 
@@ -89,51 +91,64 @@ def page(results: Results) -> str:
     lines = [HEAD.strip(), "", f"| {' | '.join(verdicts)} |", "|" + "---|" * len(verdicts)]
     lines += [f"| {' | '.join(map(str, verdicts.values()))} |", ""]
     for name, some in STATEMENTS.items():
-        lines += [f"## `{command(name, results)}`", "", "| statement | verdict | claims |", "|---|---|---|"]
-        lines += [_row(statement, results.statistics(name)) for statement in some]
-        lines.append("")
+        lines += [f"## `{command(name, results)}`", ""]
+        for statement in some:
+            lines += [*_paragraph(statement, results.statistics(name)), ""]
     lines += ["## Loosened after the data had been seen", ""]
     lines += [f"* `{name}`: {s.loosened}" for name, some in STATEMENTS.items() for s in some if s.loosened]
     return "\n".join([*lines, "", NAMED.strip(), ""])
 
 
-def _row(statement: Statement, statistics: Statistics) -> str:
+def _paragraph(statement: Statement, statistics: Statistics) -> list[str]:
+    """A statement with its verdict, and a line for each claim."""
     verdict = statement.verdict(statistics)
-    cells = [_cell(claim, statistics) for claim in statement.claims]
+    items = _items(statement.claims, statistics)
     if statement.corrected:
-        cells.append(f"*Corrected:* {statement.correction}")
-        cells += [_cell(claim, statistics) for claim in statement.corrected]
+        items += [f"*Correction:* {statement.correction}", *_items(statement.corrected, statistics)]
     if verdict == "not decided":
-        cells.append(f"*To decide it:* {statement.needs}.")
+        items.append(f"*To decide it:* {statement.needs}.")
     if statement.note:
-        cells.append(f"*Note:* {statement.note}")
-    row = (f"{statement.place}: {statement.says}", f"**{shown(verdict, statement)}**", "<br>".join(cells))
-    return "| " + " | ".join(cell.replace("|", "&#124;") for cell in row) + " |"
+        items.append(f"*Note:* {statement.note}")
+    head = f"**{statement.place}: {shown(verdict, statement)}.** {statement.says}"
+    return [head, "", *(f"* {item}" for item in items)]
 
 
-def _cell(claim: PaperClaim, statistics: Statistics) -> str:
-    """A claim in a line; where it does not hold, also the place that decides."""
+def _items(claims: Sequence[PaperClaim], statistics: Statistics) -> list[str]:
+    """A claim in a line. Claims that follow each other and differ only in their setting (`N = 500: ...`) share one."""
+    found = []
+    for (text, threshold), some in groupby(claims, key=lambda c: (c.text.split(": ", 1)[-1], c.threshold)):
+        settings = [(claim.text.removesuffix(text), _found(claim, statistics)) for claim in some]
+        if len(settings) == 1:
+            [(setting, figures)] = settings
+            found.append(f"{setting}{text} ({threshold}): {figures}")
+        else:
+            found.append(f"{text} ({threshold}): " + "; ".join(f"{setting}{figures}" for setting, figures in settings))
+    return found
+
+
+def _found(claim: PaperClaim, statistics: Statistics) -> str:
+    """The figure; where the claim does not hold, also the place that decides."""
     worst, status = claim.worst(statistics), claim.judge(statistics)
-    where = f"at {worst.at}, " if worst and status != "holds" else ""
-    verdict = "" if status == "holds" else f": *{status}*"
-    return f"{claim.text}: {figure(worst)} ({where}{claim.threshold}){verdict}"
+    if status == "holds":
+        return figure(worst)
+    return f"{figure(worst)}{f' at {worst.at}' if worst and worst.at else ''}, *{status}*"
 
 
 HEAD = """
 # Every claim of the papers
 
-Made by `whence paper all --out DIR`; do not edit. `whence paper` prints the table; `docs/results` has the plots. CCC05
-and TR05 share the rows of CCC11.
+Made by `whence paper all --out DIR`; do not edit. `whence paper` prints the table; the plots are in `docs/results`.
+CCC05 and TR05 share the rows of CCC11.
 
-A statement is what a paper says at one place, in our words. Its claims make it testable: each has a statistic and, in
-parentheses, a threshold. They are judged on 95 % intervals over seeds or counts; settings that are compared run with
-the same seeds (paired), and estimates that are judged together have wider intervals. A claim holds if every interval
-lies within its threshold, it *fails* if one lies outside, and else it is *not decided*. The figure shown is the one
-that decides. A quick run (`--quick`) decides less; the tests fail if one contradicts this page.
+A statement is what a paper says at one place, in our words. Below it are the claims that test it: what was
+measured, the threshold, and the figure that decides, with its 95 % interval over seeds or counts. `a / b` is a
+ratio and `a - b` a difference; *paired* settings ran with the same seeds. A claim holds if every interval lies
+within the threshold, *fails* if one lies outside, and is otherwise *not decided*. A quick run (`--quick`) decides
+less; the tests fail if one contradicts this page.
 
-A statement **holds** if all of its claims, as printed, hold. It **holds with our correction** if it fails as printed
-and holds as corrected here. It **depends** if it holds under some of the tested conditions and fails under others. It
-is **refuted** if it fails and our corrections do not save it, and **not decided** if the intervals are too wide.
+A statement **holds** if all its claims, as printed, hold; **holds with our correction** if it fails as printed and
+holds as corrected; **depends** if it holds under some of the tested conditions and fails under others; is
+**refuted** if it fails and no correction saves it; and is **not decided** if intervals are too wide.
 """
 
 NAMED = """
@@ -141,15 +156,14 @@ NAMED = """
 
 * Total order (CCC05 and TR05, future work): out; it needs consensus for every event. [Objects](./objects.md) order
   concurrent operations by stamps, and converge.
-* Object ownership and caching (CCC05 and TR05, future work): out. Objects that need few writers are a cluster with few
-  tickets.
+* Object ownership and caching (CCC05 and TR05, future work): out. Use a cluster with few tickets.
 * Bounded version vectors (SURVEY section 3.3): out. Entries restart with every incarnation and are packed.
 * One entry for each group (SURVEY section 3.3): in, as tickets and as (N, R, K) clocks.
 * Hierarchies of groups (SURVEY section 3.4): in, as chains and trees of clusters over [bridges](./survey.md). Cycles,
   total order across bridges and their automatic replacement are out.
-* View synchrony (SURVEY section 2): in `survey/table1` only. It needs an agreed view, and everybody stops when that
-  changes. Uniform delivery: out; use `publish(..., copies=k)` ([live](./live.md)).
-* Synchronous channels instead of history (SURVEY section 3.1): out; a round trip for each event.
+* View synchrony (SURVEY section 2): in `survey/table1` only: it needs an agreed view. Uniform delivery: out; use
+  `publish(..., copies=k)` ([live](./live.md)).
+* Synchronous channels instead of history (SURVEY section 3.1): out; they cost a round trip for each event.
 * Open groups (SURVEY section 3.4): in; [clients](./survey.md) publish through a member.
 * Byzantine processes (excluded by CCC11 section 4.2): out for the ring; see [SECURITY](../SECURITY.md).
 * Figures that claim nothing (CCC11 Figures 1 to 3, SURVEY Fig. 1): `whence paper ccc11/ring` draws CCC11 Figure 3.

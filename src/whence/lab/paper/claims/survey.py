@@ -33,42 +33,42 @@ hostile <= 0: deliveries before their past in the hostile world
 # SURVEY Table 1, first generation
 Non-blocking, with big messages.
 non-blocking <= 0: share of deliveries that wait (CBCAST 87)
-big > 3: control bytes by those of vector clocks
+big > 3: control bytes / those of vector clocks
 # SURVEY Table 1, vector and compact clocks
 Delivery may block.
 block > 0: share of deliveries that wait
 needs: the full size: five seeds, not two or three
 # SURVEY section 3.2, Table 1
 The size of a vector clock grows linearly with the processes.
-linear > 0.5: growth of the control bytes by that of the processes (entries are packed: less than 1)
+linear > 0.5: growth of the control bytes / of the processes (entries are packed: less than 1)
 # SURVEY section 3.3, Table 1
 Compaction makes messages small where few processes multicast.
-compact < 0.5: bytes as the survey counts them, compacted by plain vector
+compact < 0.5: bytes as the survey counts them, compacted / plain vector
 # SURVEY section 3.4, Table 1
 Interconnected subgroups keep messages small whatever the number of processes.
-interconnected < 1: control bytes in subgroups by those of one vector of all processes
-interconnected-any < 2: control bytes in subgroups, by those with the fewest processes
+interconnected < 1: control bytes in subgroups / of one vector of all processes
+interconnected-any < 2: control bytes in subgroups / those with the fewest processes
 # SURVEY section 3.2
 A change of the membership stops communication until the clocks are readjusted.
 view-stops >= 20 and <= 150: pause of everybody in a change of the view (ms); a message takes 10 to 50
-view-square > 3: messages for the change, from one number of processes to twice as many
+view-square > 3: messages for the change, with twice as many processes / with as many
 needs: the full size: five seeds, not two or three
 # SURVEY section 3.2; ours
 In our stack nobody stops for a joiner, and it costs less than half the messages of a view.
 join-stops <= 0: longest time in which a member may not publish meanwhile (ms)
-join-messages < 0.5: messages for a joiner by those for a change of the view
+join-messages < 0.5: messages for a joiner / for a change of the view
 
 == survey/convoy
 # SURVEY section 3.4, convoy effect
 In a chain of subgroups with vector clocks traffic comes in bursts, and later from group to group.
-convoy > 3: latency in the last subgroup by that in the first
+convoy > 3: latency in the last subgroup / in the first
 bursts > 1.5: messages that a server delivers at the same moment (largest mean)
 needs: the full size: five seeds, not two or three
 # SURVEY section 3.4, convoy effect; ours
 Messages that carry what precedes them remove the convoy, at a price that grows with the subgroups.
-less < 0: latency in the last subgroup, first generation (Fig. 3) less vector clocks
+less < 0: latency in the last subgroup, first generation (Fig. 3) - vector clocks
 removed < 3: latency in the last subgroup, in delays for each subgroup crossed (CBCAST 87)
 no-bursts < 1.3: messages that a server delivers at the same moment (CBCAST 87)
-price > 1: control bytes in subgroups of 6 by those in subgroups of 3
+price > 1: control bytes in subgroups of 6 / of 3
 """
 )
