@@ -86,14 +86,15 @@ async def _measure(publishes: int, batch: int, lone: bool) -> tuple[Samples, int
             contacts = [c.address for c in clusters[:1]]
             entering = whence.join("bench", contacts, **options) if contacts else whence.create("bench", **options)
             clusters.append(await stack.enter_async_context(entering))
-        got, arrived = 0, asyncio.Event()
+        got, sent, arrived = 0, 0, asyncio.Event()
 
         async def read(cluster: whence.Cluster) -> None:
             nonlocal got
             events = cluster.events()
             while batch := await events.batch():
                 got += len(batch.payloads)
-                arrived.set()
+                if got == sent:
+                    arrived.set()
 
         readers = [asyncio.create_task(read(c)) for c in clusters]
         publishers = [await stack.enter_async_context(c.publisher(timeout=60.0)) for c in clusters]
@@ -101,7 +102,7 @@ async def _measure(publishes: int, batch: int, lone: bool) -> tuple[Samples, int
             await publisher.ready()
 
         async def publish(count: int) -> None:
-            sent = got
+            nonlocal sent
             for number in range(count):
                 if batch == 1:
                     await publishers[number % MEMBERS].publish(bytes(64))

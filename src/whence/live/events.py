@@ -155,8 +155,11 @@ class Events(AsyncIterator[Event]):
         return self._handed > 0
 
     async def __anext__(self) -> Event:
-        if not self._next_at_hand() and not await self._ask():
-            raise StopAsyncIteration
+        if not self._next_at_hand():
+            batch = await self.batch()
+            if not batch.payloads:
+                raise StopAsyncIteration
+            self._at -= len(batch.payloads)
         event = self._frame.all()[self._at]
         self._at += 1
         self._handed = 1
@@ -165,17 +168,51 @@ class Events(AsyncIterator[Event]):
     async def batch(self, frames: int = 1) -> EventBatch:
         """The events of one frame, or of up to so many that are here, at least one event; empty when the cluster was
         left. Cheaper than one by one."""
-        if not await self._ask():
-            return _NOTHING
-        rest = self._frame.rest(self._at) if self._at else self._frame
-        self._at = self._end
-        if frames > 1:
-            items = self.node.backlog.items
-            while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
+        if self._replaced:
+            raise UsageError("this reader has ended, because events() was called again: one reader at a time")
+        if self._asking:
+            raise UsageError("another task waits for the next event of this reader: one task at a time")
+        if _reader.get() is not self:
+            _reader.set(self)
+        node, backlog, items = self.node, self.node.backlog, self.node.backlog.items
+        self._asking = True
+        try:
+            if node.scribe is not None:  # the last event is not shown again once the next one is handed out
+                self._processed()
+                await node.scribe.settled()
+            self._handed = 0
+            if self._at >= self._end:
+                self._frame, self._at, self._end = _NOTHING, 0, 0
+                backlog.busy = False
+                now = time.monotonic()
+                if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
+                    self._turned = now
+                    await asyncio.sleep(0)
+                while not (items and isinstance(items[0], Deliver)):
+                    if items:
+                        node.snapshot(items.popleft())  # type: ignore[arg-type]  # a joiner wants the state here
+                    elif node.failure is not None:
+                        raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
+                    elif node.left or node.closed:
+                        return _NOTHING
+                    else:
+                        waiter = asyncio.get_running_loop().create_future()
+                        node.changed.waiting[waiter] = None  # as `Signal.wait` does, in one call less
+                        try:
+                            await waiter
+                        finally:
+                            node.changed.waiting.pop(waiter, None)
+                        self._turned = time.monotonic()
                 self._take()
-                rest += self._frame
-        self._handed = len(rest.payloads)
-        return rest
+                self._at, backlog.skip, backlog.busy = backlog.skip, 0, True
+        finally:
+            self._asking = False
+        found = self._frame.rest(self._at) if self._at else self._frame
+        while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
+            self._take()
+            found += self._frame
+        self._at, self._handed = self._end, len(found.payloads)
+        return found
 
     def waiting(self) -> list[Event]:
         """The events that come next, as far as they are here: looked at, not taken. Those that an earlier life has
@@ -201,53 +238,6 @@ class Events(AsyncIterator[Event]):
         self._processed()
         return self.node.scribe is None or not self.node.scribe.busy
 
-    async def _ask(self) -> bool:
-        """There is an event to hand out; False at the end. Everything is done here, without further calls: each event
-        of a quiet cluster passes."""
-        if self._replaced:
-            raise UsageError("this reader has ended, because events() was called again: one reader at a time")
-        if self._asking:
-            raise UsageError("another task waits for the next event of this reader: one task at a time")
-        if _reader.get() is not self:
-            _reader.set(self)
-        node = self.node
-        backlog, items = node.backlog, node.backlog.items
-        self._asking = True
-        try:
-            if node.scribe is not None:  # the last event is not shown again once the next one is handed out
-                self._processed()
-                await node.scribe.settled()
-            self._handed = 0
-            if self._at < self._end:
-                return True
-            self._frame, self._at, self._end = _NOTHING, 0, 0
-            backlog.busy = False
-            now = time.monotonic()
-            if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
-                self._turned = now
-                await asyncio.sleep(0)
-            while True:
-                while items:
-                    if isinstance(items[0], Deliver):
-                        self._take()
-                        self._at, self._end, backlog.skip = backlog.skip, len(self._frame.payloads), 0
-                        backlog.busy = True
-                        return True
-                    node.snapshot(items.popleft())  # type: ignore[arg-type]  # a joiner wants the state at this point
-                if node.failure is not None:
-                    raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
-                if node.left or node.closed:
-                    return False
-                waiter = asyncio.get_running_loop().create_future()
-                node.changed.waiting[waiter] = None  # as `Signal.wait` does
-                try:
-                    await waiter
-                finally:
-                    node.changed.waiting.pop(waiter, None)
-                self._turned = time.monotonic()
-        finally:
-            self._asking = False
-
     def _processed(self) -> None:
         handed, self._handed = self._handed, 0
         if handed and self.node.scribe is not None:
@@ -255,10 +245,9 @@ class Events(AsyncIterator[Event]):
 
     def _take(self) -> None:
         """The first item of the backlog, which is a frame, is read next."""
-        node = self.node
-        item = node.take_frame() if node.backlog.full else node.backlog.take_frame()
+        item = self.node.backlog.take_frame()
         payloads = item.frame.payloads() if item.payloads is None else item.payloads
-        self._frame = EventBatch(payloads, [(item, len(payloads))])
+        self._frame, self._end = EventBatch(payloads, [(item, len(payloads))]), len(payloads)
         if item.alert == 5 and self._on_alert is not None:
             for event in self._frame:
                 self._on_alert(event)

@@ -354,11 +354,13 @@ class EttbGossip(Dissemination):
         return self._buffer.round(self.rng)
 
     def _forward(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+        if self._eager and len(self.view.born) <= self.config.fanout:
+            return  # the origin's push reaches everybody
         forward = [(item, age) for item, age in fresh if age < self.config.termination]
         if not self._eager:
             for item, age in forward:
                 self._buffer.add(item, age)
-        elif forward and len(self.view.born) > self.config.fanout:
+        elif forward:
             # One more than needed, minus the sender: uniform among the others.
             targets = pick(self.view.pool, self.config.fanout + 1, self.rng)
             targets = [t for t in targets if t != sender][: self.config.fanout]

@@ -154,7 +154,6 @@ class Node:
         self.member = member
         self.me: MemberId = member.me
         self.cluster = member.config.cluster
-        self.backlog = Backlog(max_events, max_bytes)
         self.stats = NodeStats()
         self.failure: Exception | None = None
         self.how: str | None = None
@@ -173,6 +172,7 @@ class Node:
         self.changed = Signal()
         """Told after a step in which the member joined or left, its ticket or the view changed, or the backlog
         moved."""
+        self.backlog = Backlog(max_events, max_bytes, self.changed)
         self._ship = ship
         self._wanted = wanted
         self._recorder: Recorder | None = None
@@ -356,14 +356,6 @@ class Node:
         lighter = without_frames(message)
         self.stats.shed += len(message.items) - len(lighter.items)
         return lighter
-
-    def take_frame(self) -> Deliver:
-        """The first item of the backlog, which is a frame; publishes that waited for room go on."""
-        was_full = self.backlog.full
-        item = self.backlog.take_frame()
-        if was_full and not self.backlog.full:
-            self.changed.tell()
-        return item
 
     # -- publish ------------------------------------------------------------------------------------------------
 

@@ -195,9 +195,11 @@ class Backlog:
     """What was delivered and the application has not asked for, bounded in events and bytes; between the frames, the
     points at which a joiner wants the application's state."""
 
-    def __init__(self, max_events: int, max_bytes: int) -> None:
+    def __init__(self, max_events: int, max_bytes: int, changed: Signal) -> None:
+        """`changed` is told when there is room again."""
         self.max_events = max_events
         self.max_bytes = max_bytes
+        self._changed = changed
         self.items: deque[Deliver | TakeSnapshot] = deque()
         self.events = 0
         self.bytes = 0
@@ -235,7 +237,9 @@ class Backlog:
         assert isinstance(out, Deliver)
         self.events -= out.frame.count
         self.bytes -= len(out.frame.body)
-        self.full = self.full and self._over(2)
+        if self.full and not self._over(2):
+            self.full = False
+            self._changed.tell()
         return out
 
     @property
