@@ -95,9 +95,8 @@ class Run:
         if kind == "cut":
             others = [one for one in self.up.values() if one is not life]
             apart = self.rng.sample(others, self.rng.randint(1, len(others)))
-            life.faults.cut([one.address for one in apart])
-            for one in apart:
-                one.faults.cut([life.address])
+            for one in self.up.values():
+                one.faults.cut([life.address], [other.address for other in apart])
             await asyncio.sleep(self.rng.uniform(1, 6))
             for one in self.up.values():
                 one.faults.heal()

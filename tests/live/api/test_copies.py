@@ -20,7 +20,7 @@ def holders(name: str, *clusters: whence.Cluster) -> int:
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_it_returns_when_so_many_members_hold_the_event(loss: float) -> None:
     async def main() -> None:
-        net = MemoryNetwork(loss=loss, seed=3)
+        net = MemoryNetwork(loss, seed=3)
         common = {"transport": net, "settings": fast(), "order": "reliable"}
         async with (
             whence.create("safe", **common) as a,

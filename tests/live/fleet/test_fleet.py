@@ -114,7 +114,8 @@ def test_a_full_disk_ends_a_member_with_one_line(what: str, tmp_path: Path) -> N
         async with Fleet(tmp_path) as fleet:
             task = Task(cluster="full", members=[spec], secret=fleet.secret, trace=trace)
             little = ["sh", "-c", 'ulimit -f 16; exec "$0" "$@"']
-            fleet.add(Members(0, task, "whence.live.fleet.member", prefix=little))
+            one = fleet.add(Members(0, task, "whence.live.fleet.member"))
+            one.command = [*little, *one.command]
             fleet.member(Task(cluster="full", members=[MemberSpec()]))
             await fleet.start()
             await fleet.together([asyncio.sleep(LIMIT_S)])

@@ -14,7 +14,6 @@ import pytest
 import whence
 from tests.live.net.live import FAST, run, say, until
 from whence.live.metrics import TICKET_PATIENCE_S, Wishes, exposition, health
-from whence.live.net.transport import Faults
 from whence.testing import MemoryNetwork
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -30,12 +29,11 @@ def metric(cluster: whence.Cluster, name: str, *checks: Any, **labels: str) -> f
 
 
 class Cluster:
-    """Members a, b, c, ... on a network in memory, each with its own faults; the first founds."""
+    """Members a, b, c, ... on a network in memory; the first founds."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options
         self.network = MemoryNetwork()
-        self.faults: list[Faults] = []
         self.all: list[whence.Cluster] = []
         self.publishers: list[whence.Publisher] = []
         self._stack = AsyncExitStack()
@@ -49,9 +47,8 @@ class Cluster:
     async def add(
         self, publishes: bool = True, settings: dict[str, Any] | None = None, **options: Any
     ) -> whence.Cluster:
-        self.faults.append(Faults())
         given: dict[str, Any] = {"settings": {**FAST, **(settings or {})}, **self.options, **options}
-        given |= {"transport": self.network, "faults": self.faults[-1]}
+        given["transport"] = self.network
         joined = whence.join("x", self.all[0].address, **given) if self.all else whence.create("x", **given)
         self.all.append(await self._stack.enter_async_context(joined))
         if publishes:
@@ -61,12 +58,7 @@ class Cluster:
 
     def cut(self, one: whence.Cluster) -> None:
         """It and all others hear nothing of each other."""
-        for cluster, faults in zip(self.all, self.faults, strict=True):
-            faults.cut([c.address for c in self.all if c is not one] if cluster is one else [one.address])
-
-    def heal(self) -> None:
-        for faults in self.faults:
-            faults.heal()
+        self.network.cut([one.address], [c.address for c in self.all if c is not one])
 
 
 async def healthy() -> None:
@@ -92,7 +84,7 @@ async def members() -> None:
         await until(lambda: {metric(m, "whence_members") for m in (a, b, c)} == {3}, "all know each other")
         x.cut(c)
         await until(lambda: metric(a, "whence_members") == 2 and metric(c, "whence_members") == 1, "the alert")
-        x.heal()
+        x.network.heal()
         await until(lambda: {metric(m, "whence_members") for m in (a, b, c)} == {3}, "it heals by itself")
 
 
@@ -128,7 +120,7 @@ async def _lost_cause(x: Cluster, order: Any) -> whence.Cluster:
     x.cut(publisher)
     await x.publishers[-1].publish(b"cause")
     await asyncio.sleep(0)  # it leaves, in vain
-    x.heal()
+    x.network.heal()
     await x.publishers[-1].publish(b"effect")
     await until(lambda: metric(reader, "whence_held") > 0, "the effect is held back")
     publisher.abandon()

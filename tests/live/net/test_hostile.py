@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from tests.live.net.live import collect, fast, run, until
 from whence.core.cast.messages import Subscribe
 from whence.core.wire import DEFAULT, frame_stream, pack
 from whence.errors import RemoteError, UsageError
+from whence.live.net import keys
 from whence.live.net.hello import Answer, Ask, Greeting, decode_hello, direct, encode_hello, read_direct
 from whence.live.net.tcp import TcpSettings, TcpTransport
+from whence.live.net.tls import contexts
 from whence.live.net.transport import Connection, NetStats, is_loopback, is_wildcard, parse_address, show_address
 
 SECRET = b"\x07" * 32
@@ -115,7 +118,7 @@ def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> No
                 assert event.payload == b"%d" % (sent - 1)
                 await asyncio.sleep(0.005)
             await attacked
-            tcp = a._host._transport.tcp  # type: ignore[union-attr]
+            tcp = a._host._tcp
             await until(lambda: tcp.strangers == 0, "no stranger is left")
             stats = a.stats()
             seen = stats["net.unauthentic"] + stats["net.bad_stream"] + stats["net.stale"] + stats["net.refused"]
@@ -359,12 +362,28 @@ def test_a_peer_that_does_not_read_is_bounded_and_then_dropped() -> None:
     run(main())
 
 
-def test_too_much_for_a_stream_gives_the_connection_up() -> None:
+@pytest.mark.parametrize("protected", [False, True])
+def test_too_much_for_a_stream_gives_the_connection_up_once(protected: bool, tmp_path: Path) -> None:
+    """Over TLS, too, where a transport that was aborted keeps what was written on it."""
+
     async def main() -> None:
         stats = NetStats()
         transport = _transport(TcpSettings(stream_bound=1 << 20), stats)
+        server_tls = None
+        if protected:
+            keys.init(tmp_path)
+            keys.issue(tmp_path, "a")
+            mine = keys.load(tmp_path / "a")
+            server_tls, transport.client_tls = contexts(mine.ca, mine.certificate, mine.key)
         await transport.start(_ignore)
-        server = await asyncio.start_server(lambda r, w: r._transport.pause_reading(), "127.0.0.1", 0)
+        stop = asyncio.Event()
+
+        async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.pause_reading()
+            await stop.wait()
+            writer.transport.abort()
+
+        server = await asyncio.start_server(never_reads, "127.0.0.1", 0, ssl=server_tls)
         address = show_address(*server.sockets[0].getsockname())
         transport.send([address], b"x" * 100_000, True)
         transport.flush()
@@ -372,7 +391,12 @@ def test_too_much_for_a_stream_gives_the_connection_up() -> None:
         for _ in range(10):
             transport.send([address], b"x" * 500_000, True)
             transport.flush()
-        assert stats.peer_broken == 1
+        assert stats.peer_broken == 1 and stats.unsent >= 5
+        await asyncio.sleep(0.2)
+        transport.send([address], b"x", True)
+        transport.flush()
+        await until(lambda: stats.connects == 2, "the next packet dials again")
+        stop.set()
         server.close()
         await transport.close()
 

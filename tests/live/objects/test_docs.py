@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from whence.live.objects import Objects, container, document, kernel, registers
+from whence.live.objects import Objects, container, kernel, registers
 
 TEXT = (Path(__file__).parents[3] / "docs" / "objects.md").read_text(encoding="utf-8")
 
@@ -23,7 +23,6 @@ def test_the_numbers_are_the_codes() -> None:
     words = " ".join(TEXT.split())
     assert f"{registers.MAX_TOMBSTONES:,} deleted registers" in words
     assert f"{container.MAX_OBJECTS:,} objects" in words
-    assert f"{document.MAX_WAITING:,} document updates" in words
     assert f"at most {kernel.MAX_VALUE >> 10} KiB each" in words
     assert f"{Objects().limit >> 20} MiB unless told otherwise" in words
     assert kernel.PREFIX.hex(" ").upper() in words

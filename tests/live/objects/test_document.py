@@ -9,9 +9,9 @@ from examples.document import VERSES, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.live.objects.events import at, event
+from tests.live.objects.events import event
 from whence.errors import UsageError
-from whence.live.objects import BadOperation, Document, Objects, document
+from whence.live.objects import BadOperation, Objects, document
 from whence.live.objects.kernel import PREFIX, Edit, decode, encode
 
 pytest.importorskip("pycrdt")
@@ -69,7 +69,7 @@ def test_a_publish_that_failed_is_made_good_by_the_next() -> None:
     for n, payload in enumerate((again, after), 3):
         for objects in (mine, theirs):
             objects.apply(event(payload, n))
-    assert e.text == d.text == d.draft and e.text.endswith("lost after") and not e.waiting
+    assert e.text == d.text == d.draft and e.text.endswith("lost after")
     assert d.unsent() is None
 
 
@@ -127,20 +127,7 @@ def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(rng
     late.restore(early.state())
     for n in order[cut:]:
         late.apply(event(log[n][1], n + 1, owner=log[n][0]))
-    assert texts == {late.document("d").text} and not late.document("d").waiting
-
-
-@given(st.randoms(use_true_random=False))
-@settings(max_examples=100)
-def test_documents_converge_in_any_order_without_a_snapshot(rng: random.Random) -> None:
-    """The numbers do it: pycrdt alone does not (docs/objects.md)."""
-    log, editors = history(rng)
-    order = list(range(len(log)))
-    rng.shuffle(order)
-    watcher = Objects("w#1")
-    for n in order:
-        watcher.apply(event(log[n][1], n + 1, owner=log[n][0]))
-    assert watcher.document("d").text == editors[0].document("d").text and not watcher.document("d").waiting
+    assert texts == {late.document("d").text} and not late.document("d").dropped
 
 
 @given(st.randoms(use_true_random=False))
@@ -164,18 +151,6 @@ def test_lines_of_the_example_stay_whole_whoever_writes_first(rng: random.Random
             desks[i].apply(event(payload, had[i], owner=owner))
     (text,) = {objects.document("poem").text for objects in desks}
     assert sorted(text.splitlines(True)) == sorted(VERSES.values())
-
-
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "MAX_WAITING", 2)
-    d = Document("d", "a#1")
-    ops = [decode(d.insert(0, c)) for c in "abcde"]
-    w = Document("d")
-    for op in ops[1:]:
-        w.apply(at(1).stamp, op)
-    assert (w.waiting, w.dropped, w.text) == (2, 2, "")
-    w.apply(at(1).stamp, ops[0])
-    assert (w.waiting, w.text) == (0, "cba")
 
 
 def test_an_update_that_is_none_changes_nothing() -> None:
@@ -252,7 +227,7 @@ def test_a_lost_update_is_seen() -> None:
     for n, payload in enumerate(payloads, 1):
         if n != 2:
             lossy.apply(event(payload, n)._replace(over_gap=n == 3))
-    assert lossy.document("d").text == "a" and lossy.document("d").waiting == 1 and lossy.stats.over_gap == 1
+    assert lossy.document("d").text == "a" and lossy.document("d").dropped == 1 and lossy.stats.over_gap == 1
 
 
 def test_the_size_follows_the_document_not_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ async def until(live: Live, condition: Callable[[], bool]) -> None:
 
 def test_what_one_writes_the_others_see() -> None:
     async def main() -> None:
-        network = MemoryNetwork(loss=0.1, seed=1)
+        network = MemoryNetwork(0.1, seed=1)
         async with AsyncExitStack() as stack:
             a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
             _, _, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
@@ -87,7 +87,7 @@ def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> Non
     """Counters show both: the snapshot is taken where the application is, not where the member is."""
 
     async def main() -> None:
-        network = MemoryNetwork(loss=0.1, seed=2)
+        network = MemoryNetwork(0.1, seed=2)
         async with AsyncExitStack() as stack:
             a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
             b, ob, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))

@@ -71,7 +71,7 @@ def agreed(net: ObjectsNet) -> Objects:
         assert o.registers("world").state() == first.registers("world").state()
         assert o.counter("hits").value == first.counter("hits").value
         d = o.document("text")
-        assert (d.text, d.draft, d.waiting) == (first.document("text").text, d.text, 0)
+        assert (d.text, d.draft, d.dropped) == (first.document("text").text, d.text, 0)
         assert not (o.stats.malformed or o.stats.refused)
     return first
 

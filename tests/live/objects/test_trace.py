@@ -78,7 +78,7 @@ def ends_with_its_text(recording: Recording, order: str) -> None:
     for holder in net.holders():
         document = holder.objects.document(NAME)
         assert document.text == recording.final, holder.member.me
-        assert not document.waiting and not holder.objects.stats.malformed
+        assert not document.dropped and not holder.objects.stats.malformed
         assert holder.objects.stats.applied == total
     assert sum(h.member.stats()["order.recovered"] for h in net.holders()) > total // 300, (
         "the loss must have been felt"

@@ -116,13 +116,10 @@ class Fleet(Children[Members]):
 
     async def cut(self, apart: Sequence[int]) -> None:
         """Partition these processes from the others, in the members' transports."""
-        sides = [one.number in apart for one in self.all]
-        away = {
-            side: [a for one, mine in zip(self.all, sides, strict=True) if mine is not side for a in one.addresses]
-            for side in (True, False)
-        }
-        alive = [(one, side) for one, side in zip(self.all, sides, strict=True) if one.alive]
-        await self.together(one.ask("cut", addresses=away[side]) for one, side in alive)
+        islands: dict[bool, list[str]] = {True: [], False: []}
+        for one in self.all:
+            islands[one.number in apart] += one.addresses
+        await self.ask("cut", islands=list(islands.values()))
 
     async def heal(self) -> None:
         """End the partition."""

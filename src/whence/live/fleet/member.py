@@ -1,7 +1,7 @@
 """The default program of a fleet's child process: members of one cluster, each with its own socket and load.
 
-Requests: `look` (each member's state), `hush` (stop publishing), `cut` (drop packets to these addresses), `heal`. When
-the input ends, the members leave. Programs with another application (a figure, an editing session) use `joined` to join
+Requests: `look` (each member's state), `hush` (stop publishing), `cut` (into islands of addresses), `heal`. When the
+input ends, the members leave. Programs with another application (a figure, an editing session) use `joined` to join
 the members of a task, and answer their own requests.
 """
 
@@ -50,9 +50,9 @@ class JoinedMembers(msgspec.Struct):
         """The requests that every program answers."""
         return {"cut": self._cut, "heal": self._heal}
 
-    def _cut(self, addresses: list[str]) -> None:
+    def _cut(self, islands: list[list[str]]) -> None:
         for faults in self.faults:
-            faults.cut(addresses)
+            faults.cut(*islands)
 
     def _heal(self) -> None:
         for faults in self.faults:

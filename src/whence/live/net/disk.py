@@ -197,8 +197,6 @@ class Journal:
         self.directory = Path(directory)
         self.cluster = cluster
         self.boot = 0
-        self.generations = 0
-        self.bytes_written = 0
         self._files = files or Files()
         _keep_spare()
         self._rotate_bytes = rotate_bytes
@@ -315,20 +313,6 @@ class Journal:
         elif events:
             self._append(None, (), False)
 
-    def install(self, checkpoint: bytes, state: bytes) -> None:
-        """A snapshot takes the place of all that was delivered so far; it is on disk when this returns."""
-        self._open_only()
-        self._done = self._base = self._end
-        self._queue.clear()
-        self._checkpoint, self._state = checkpoint, state
-        self._rotate()
-
-    def flush(self) -> None:
-        """Write what an earlier failure has left unwritten. Raises `DiskError` while that is still impossible."""
-        self._open_only()
-        if self._fd is None:
-            self._rotate()
-
     def sync(self) -> None:
         """Wait until the disk has all that was handed in."""
         self._open_only()
@@ -355,11 +339,6 @@ class Journal:
     def grown(self) -> int:
         """Bytes appended to this generation since."""
         return self._size - self._first
-
-    @property
-    def healthy(self) -> bool:
-        """All that was handed in is written."""
-        return self._fd is not None
 
     def close(self) -> None:
         """Give the directory free. Nothing is written: it all is already."""
@@ -423,7 +402,6 @@ class Journal:
         self._number = 0
         self._first = self._size
         self._limit = max(self._rotate_bytes, 4 * self._size)
-        self.generations += 1
         with contextlib.suppress(OSError, DiskError):  # they are in nobody's way
             for old in self._generations()[:-2]:
                 self._files.unlink(self._path(*old))
@@ -434,7 +412,6 @@ class Journal:
         while left:
             n = self._files.write(fd, left)
             self._size += n
-            self.bytes_written += n
             left = left[n:]
 
     def _enqueue(self, queue: Sequence[tuple[AnyFrame, int]]) -> None:

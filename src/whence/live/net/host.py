@@ -333,7 +333,7 @@ class Host:
             return
         if self.faults is not None:
             wanted = len(to)
-            to = [address for address in to if not self.faults.lose(address, reliable)]
+            to = [address for address in to if not self.faults.lose(self.address, address, reliable)]
             self.stats.lost_on_purpose += wanted - len(to)
         data = self.guard.seal(packet)
         stats = self.stats

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import random
+import time
 from collections.abc import Iterable
-from contextlib import suppress
 
 from whence.errors import UsageError
-from whence.live.net.transport import Connection, NetStats, Received, parse_address, show_address
+from whence.live.net.queues import Signal
+from whence.live.net.transport import Connection, Faults, NetStats, Received, parse_address, show_address
 
 
-class MemoryNetwork:
-    """A bus in this process, handed to `join(..., transport=network)`. `loss` hits datagram-class packets; `delay` is
-    in seconds, one way. `cut` and `heal` make and end partitions."""
+class MemoryNetwork(Faults):
+    """A bus in this process, handed to `join(..., transport=network)`, with the faults of `Faults`. `delay` is in
+    seconds, one way."""
 
-    def __init__(self, *, loss: float = 0.0, delay: float = 0.0, seed: int = 0) -> None:
-        if not 0 <= loss < 1 or delay < 0:
-            raise UsageError(f"want 0 <= loss < 1 and delay >= 0, not {loss} and {delay}")
-        self.loss = loss
+    def __init__(self, drop: float = 0.0, seed: int = 0, *, delay: float = 0.0) -> None:
+        super().__init__(drop, seed)
+        if delay < 0:
+            raise UsageError(f"want delay >= 0, not {delay}")
         self.delay = delay
-        self.rng = random.Random(seed)
         self.hosts: dict[str, MemoryTransport] = {}
-        self.waiters: list[asyncio.Future[None]] = []
+        self.eased = Signal()
         self._port = 0
-        self._island: dict[str, int] = {}
-
-    def cut(self, *islands: Iterable[str]) -> None:
-        """Addresses in different islands do not reach each other; addresses in none reach everybody."""
-        self._island = {address: i for i, island in enumerate(islands) for address in island}
-
-    def heal(self) -> None:
-        """Everybody reaches everybody."""
-        self._island = {}
 
     def transport(self, listen: str, stats: NetStats) -> MemoryTransport:
         """The transport of one host of this network."""
@@ -42,12 +32,6 @@ class MemoryNetwork:
             if show_address(host, self._port) not in self.hosts:
                 port = self._port
         return MemoryTransport(self, show_address(host, port), stats)
-
-    def reaches(self, source: str, target: str, reliable: bool) -> bool:
-        a, b = self._island.get(source), self._island.get(target)
-        if a is not None and b is not None and a != b:
-            return False
-        return reliable or not self.loss or self.rng.random() >= self.loss
 
 
 class MemoryTransport:
@@ -70,10 +54,10 @@ class MemoryTransport:
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
         for address in to:
-            if self.network.reaches(self.address, address, reliable):
-                self._out.setdefault(address, []).append(data)
-            else:
+            if self.network.lose(self.address, address, reliable):
                 self.stats.lost_on_purpose += 1
+            else:
+                self._out.setdefault(address, []).append(data)
 
     def flush(self) -> None:
         if not self._out:
@@ -97,10 +81,7 @@ class MemoryTransport:
     def hold(self, held: bool) -> None:
         self.held = held
         if not held:
-            waiters, self.network.waiters = self.network.waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self.network.eased.tell()
 
     def why_unreached(self, address: str) -> str:
         return ""
@@ -110,13 +91,7 @@ class MemoryTransport:
 
     async def drained(self, timeout: float) -> bool:
         self.flush()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self.congested():
-                    waiter = asyncio.get_running_loop().create_future()
-                    self.network.waiters.append(waiter)
-                    await waiter
-        return not self.congested()
+        return await self.network.eased.until(lambda: not self.congested(), time.monotonic() + timeout)
 
     async def close(self) -> None:
         self._received = None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from whence.core.wire import Limits, StreamDecoder, frame_stream
 from whence.errors import RemoteError, UsageError
 from whence.live.net.keys import PUBLISHER
 from whence.live.net.listener import Listener, Refusals, descriptor_share, failed_handshake, foreign_greeting, tune
+from whence.live.net.queues import Signal
 from whence.live.net.tls import peer as tls_peer
 from whence.live.net.transport import Connection, NetStats, Received, parse_address, show_address
 
@@ -147,7 +149,7 @@ class TcpTransport:
         self._written: dict[Lane, Peer] = {}
         self.paused: dict[Peer, None] = {}
         """Lanes whose peers do not read as fast as this process writes."""
-        self._waiters: list[asyncio.Future[None]] = []
+        self._eased = Signal()
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -224,6 +226,9 @@ class TcpTransport:
             if peer.transport is None:
                 peer.dial()
                 continue
+            if peer.transport.is_closing():
+                peer.discard()
+                continue
             peer.pending, peer.size = [], 0
             peer.transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
 
@@ -234,21 +239,12 @@ class TcpTransport:
 
     def eased(self) -> None:
         """A peer reads again, or is gone."""
-        if self._waiters and not self.congested():
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        if not self.congested():
+            self._eased.tell()
 
     async def drained(self, timeout: float) -> bool:
         self.flush()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self.congested():
-                    waiter = self.loop.create_future()
-                    self._waiters.append(waiter)
-                    await waiter
-        return not self.congested()
+        return await self._eased.until(lambda: not self.congested(), time.monotonic() + timeout)
 
     def hold(self, held: bool) -> None:
         self.held = held
@@ -338,6 +334,9 @@ class Peer(asyncio.Protocol):
             if self.size + len(record) > settings.dial_bound + (settings.stream_bound if reliable else 0):
                 self._lost(reliable)
                 return
+        elif self.transport.is_closing():  # it was given up; `connection_lost` is to come
+            self._lost(reliable)
+            return
         else:
             waiting = self.size + len(record) + self.transport.get_write_buffer_size()
             if not reliable and waiting > settings.datagram_bound:
@@ -383,7 +382,7 @@ class Peer(asyncio.Protocol):
             self._retry_at = owner.loop.time() + wait
             log.debug("%s cannot be reached (%s), not before %.2f s", self.address, error, wait)
             owner.failed(self.address, self._why(error))
-            self._discard()
+            self.discard()
             owner.unreachable(self.address)
         finally:
             self._dialling = False
@@ -436,7 +435,7 @@ class Peer(asyncio.Protocol):
         self._paused_at, self.paused = None, False
         self.owner.paused.pop(self, None)
         self._retry_at = now + self._pause(max(1, self._short))
-        self._discard()
+        self.discard()
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
         self.owner.eased()
@@ -449,7 +448,7 @@ class Peer(asyncio.Protocol):
             return failed_handshake(error)
         return "it closed the connection on our greeting: its secret may be another, or it may use TLS"
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
         self.owner.stats.unsent += len(self.pending)
         self.pending, self.size = [], 0
 
@@ -480,13 +479,15 @@ class Peer(asyncio.Protocol):
         """What is written goes out, then it is over; the future says when."""
         self._closed = True
         if self.transport is None:
-            self._discard()
+            self.discard()
             return None
         self.transport.close()
         return self._over
 
     def abort(self) -> None:
+        """Give the connection up. Whatever is written on it from now on is lost."""
         if self.transport is not None:
+            self.paused = True
             self.transport.abort()
 
 

@@ -167,25 +167,29 @@ class Faults:
         self.listeners: list[Callable[[str], None]] = []
         """Who is told in words of what was done: hosts, which put it into the traces of their members."""
         self._rng = random.Random(seed)
-        self._cut: dict[str, None] = {}
+        self._island: dict[str, int] = {}
 
-    def cut(self, addresses: Iterable[str]) -> None:
-        """Nothing goes to these addresses any more: half a partition; the other side does the same."""
-        self._cut.update(dict.fromkeys(addresses))
-        self._tell(f"cut off from {len(self._cut)} addresses")
+    def cut(self, *islands: Iterable[str]) -> None:
+        """A partition: addresses in different islands do not reach each other. Those in none reach everybody."""
+        self._island = {address: i for i, island in enumerate(islands) for address in island}
+        self._tell(f"cut into {len(islands)} islands")
 
     def heal(self) -> None:
         """All links are back."""
-        self._cut.clear()
+        self._island = {}
         self._tell("all links are back")
 
     def _tell(self, what: str) -> None:
         for listener in self.listeners:
             listener(what)
 
-    def lose(self, address: str, reliable: bool) -> bool:
-        """Whether the next packet to this address is lost."""
-        return address in self._cut or (not reliable and self.drop > 0 and self._rng.random() < self.drop)
+    def lose(self, source: str, target: str, reliable: bool) -> bool:
+        """Whether the next packet from one address to the other is lost."""
+        if self._island:
+            a, b = self._island.get(source), self._island.get(target)
+            if a is not None and b is not None and a != b:
+                return True
+        return not reliable and self.drop > 0 and self._rng.random() < self.drop
 
 
 def parse_address(text: str) -> tuple[str, int]:

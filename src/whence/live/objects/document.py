@@ -3,10 +3,10 @@
 The **replica** holds exactly what was delivered, and snapshots are made of it. The **draft**, which exists only at
 members that edit, is the replica plus own edits that are not delivered yet.
 
-Updates of one editor are numbered and applied in order; an early one waits. A snapshot is complete only if no update
-waits inside pycrdt for another editor's, which causal order ensures. Yjs promises to handle both cases, but pycrdt 0.14
-does not (found by test): updates of one editor out of order, or a state taken while an update waits, lead to different
-texts.
+Updates of one editor are numbered. Causal order delivers them in that order; one that follows a lost one is dropped. A
+snapshot is complete only if no update waits inside pycrdt for another editor's, which causal order ensures. Yjs
+promises to handle both cases, but pycrdt 0.14 does not (found by test): updates of one editor out of order, or a state
+taken while an update waits, lead to different texts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ from whence.live.objects.kernel import UNREADABLE, BadOperation, Edit, EventStam
 if TYPE_CHECKING:
     from pycrdt import Doc, Text
 
-MAX_WAITING = 4096
-"""The most updates that wait for an earlier one of their editor. A further one is dropped (counted in `dropped`), and
-so are later ones of this editor."""
-
 _LOG = 256  # updates between two full copies, which a rollback starts from
 
 Editor = tuple[str, int]
@@ -35,7 +31,6 @@ Editor = tuple[str, int]
 class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     update: bytes
     numbers: list[tuple[str, int, int]]
-    waiting: list[tuple[str, int, int, bytes]]
 
 
 def pycrdt() -> Any:
@@ -67,6 +62,7 @@ class Document:
         self.name = name
         self.me = me
         self.dropped = 0
+        """Updates that follow a lost one of the same editor: this replica lacks them."""
         self._client = client
         self._generation = 0
         self._reset()
@@ -78,7 +74,6 @@ class Document:
         self._edits: list[bytes] = []
         self._number = 0
         self._numbers: dict[Editor, int] = {}
-        self._waiting: dict[Editor, dict[int, bytes]] = {}
         self._size = 64
 
     @staticmethod
@@ -98,11 +93,6 @@ class Document:
     def draft(self) -> str:
         """The text with own edits that are not delivered yet."""
         return str(self._draft[1]) if self._draft else self.text
-
-    @property
-    def waiting(self) -> int:
-        """Updates that wait for an earlier one of the same editor. If it stays above zero, an update was lost."""
-        return sum(map(len, self._waiting.values()))
 
     @property
     def client(self) -> int:
@@ -172,23 +162,10 @@ class Document:
         editor = (stamp.owner, operation.client)
         number, upto = operation.number, self._numbers.get(editor, 0)
         if number > upto + 1:
-            if self.waiting >= MAX_WAITING:
-                self.dropped += 1
-            else:
-                self._waiting.setdefault(editor, {})[number] = operation.update
-                self._size += len(operation.update)
+            self.dropped += 1
             return False
         self._integrate(operation.update)
         self._numbers[editor] = max(upto, number)
-        queue = self._waiting.get(editor, {})
-        while (update := queue.pop(self._numbers[editor] + 1, None)) is not None:
-            self._numbers[editor] += 1
-            try:
-                self._integrate(update)
-            except BadOperation:
-                self.dropped += 1
-        if not queue:
-            self._waiting.pop(editor, None)
         return True
 
     def _integrate(self, update: bytes) -> None:
@@ -202,7 +179,7 @@ class Document:
         self._log.append(update)
         if len(self._log) >= _LOG:
             self._base, self._log = self._doc.get_update(), []
-            self._size = 64 + len(self._base) + sum(len(u) for q in self._waiting.values() for u in q.values())
+            self._size = 64 + len(self._base)
         self._size += len(update)
         if self._draft is not None:
             try:
@@ -226,9 +203,7 @@ class Document:
             self._generation += 1
 
     def state(self) -> bytes:
-        update = self._doc.get_update()
-        waiting = [(*editor, n, u) for editor, queue in self._waiting.items() for n, u in queue.items()]
-        state = msgspec.msgpack.encode(_State(update, [(*e, n) for e, n in self._numbers.items()], waiting))
+        state = msgspec.msgpack.encode(_State(self._doc.get_update(), [(*e, n) for e, n in self._numbers.items()]))
         self._size = len(state)
         return state
 
@@ -250,8 +225,6 @@ class Document:
         self._doc, self._text = fresh
         self._base = saved.update
         self._numbers = {(owner, client): n for owner, client, n in saved.numbers}
-        for owner, client, n, update in saved.waiting[:MAX_WAITING]:
-            self._waiting.setdefault((owner, client), {})[n] = update
         self._size = len(state)
 
     @property

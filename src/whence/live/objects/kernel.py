@@ -196,7 +196,8 @@ def events_of(frame: Frame, over_gap: bool = False) -> list[StampedEvent]:
 
 
 class Replica(Protocol):
-    """One copy of one object. Equal sets of operations give equal contents, in any order."""
+    """One copy of one object. Equal sets of operations give equal contents, in any order (documents: in any causal
+    order)."""
 
     kind: ClassVar[str]
     name: str
