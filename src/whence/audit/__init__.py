@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from whence.audit.history import check as check_history
     from whence.audit.history import read as read_history
-    from whence.audit.spark.driver import Audit, audit, audit_files, origins, past
+    from whence.audit.spark.driver import Audit, audit, audit_files
     from whence.audit.spark.explain import chain, export_shiviz, neighbourhood
     from whence.audit.spark.findings import Summary
     from whence.audit.spark.histories import check as check_histories
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "history": {"check_history": "check", "read_history": "read"},
-    "spark.driver": ("Audit", "audit", "audit_files", "origins", "past"),
+    "spark.driver": ("Audit", "audit", "audit_files"),
     "spark.explain": ("chain", "export_shiviz", "neighbourhood"),
     "spark.findings": ("Summary",),
     "spark.histories": {"check_histories": "check"},
@@ -77,8 +77,6 @@ __all__ = [
     "metrics",
     "neighbourhood",
     "open_trace",
-    "origins",
-    "past",
     "read",
     "read_history",
     "read_table",

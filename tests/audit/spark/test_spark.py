@@ -15,13 +15,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.audit.judge.batch.rows import HOSTILE, judge, spoiled
+from tests.audit.judge.batch.rows import HOSTILE, spoiled
 from tests.audit.judge.traces import pairs
 from tests.audit.spark.session import spark  # noqa: F401
 from tests.audit.spark.traces import make, write
 from tests.lab.sim.runs import Run
-from whence.audit import audit, audit_files, audit_stream, origins, past, read_table, register
-from whence.audit.judge.batch import tables as results
+from whence.audit import audit, audit_files, audit_stream, read_table, register
 from whence.audit.spark import driver
 from whence.audit.spark.findings import TABLES
 from whence.audit.spark.tables import spark_schema
@@ -250,18 +249,6 @@ def test_rows_that_cannot_be_judged_and_none_at_all(spark: SparkSession) -> None
         assert [getattr(found, name).count() for name in TABLES] == [0] * 6
     with pytest.raises(UsageError, match="error rate is 3;"):
         audit(df, error_rate=3)
-
-
-def test_the_past_of_each_event(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    rows = Run(parse(HOSTILE), 3).rows
-    with open_trace(tmp_path / "t.parquet") as out:
-        out.append_many(rows)
-    register(spark)
-    events = spark.read.format("whence").load(str(tmp_path))
-    expected = results.past_table(judge(rows)).to_pylist()
-    found = sorted((row.asDict() for row in past(events).collect()), key=lambda row: str(row["event"]))
-    assert found == sorted(expected, key=lambda row: row["event"])
-    assert {len(row["vector"]) for row in found} == {origins(events).count()}
 
 
 # -- our own sources

@@ -32,10 +32,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import msgspec
 import pyarrow as pa
 
-from whence.audit.judge.batch import tables as results
-from whence.audit.judge.batch.audited import Audited, audited, warm
-from whence.audit.judge.batch.coding import READ, Run, code
-from whence.audit.judge.batch.compiled import interpreted
+from whence.audit.judge.batch.audited import warm
+from whence.audit.judge.batch.coding import Run
 from whence.audit.report import render
 from whence.audit.report.view import facts
 from whence.audit.spark import blocks as rows_in_blocks
@@ -52,12 +50,11 @@ from whence.audit.spark.findings import (
     Terms,
     as_files,
     as_rows,
-    few,
     leave_note,
 )
 from whence.audit.spark.ingest import Bad, Piece
 from whence.audit.spark.place import Anywhere, TraceFile, join, names_in, place_of, read_bytes, remove, replace_bytes
-from whence.audit.spark.tables import TASKS, Parts, alone, arrow_schema, frame, publish, spark_schema
+from whence.audit.spark.tables import TASKS, Parts, alone, arrow_schema, frame, publish
 from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -628,28 +625,3 @@ def _buckets(runs: dict[Run, int], limit: int) -> int:
     from whence.audit.spark.giant import BUCKET_ROWS
 
     return max(2, -(-max(runs.values()) // min(BUCKET_ROWS, limit or BUCKET_ROWS)))
-
-
-# -- of each run by itself
-
-
-def past(df: DataFrame) -> DataFrame:
-    """The table `past`: the true causal past of each event. A run has to fit into a worker."""
-    return _of_runs(df, "past", results.past_table)
-
-
-def origins(df: DataFrame) -> DataFrame:
-    """The table `origins`: which entry of a vector of `past` is whose."""
-    return _of_runs(df, "origins", results.origins_table)
-
-
-def _of_runs(df: DataFrame, table: str, make: Callable[[Audited], pa.Table]) -> DataFrame:
-    from whence.audit.spark import gate
-
-    schema = arrow_schema(table)
-
-    def of_run(rows: pa.Table) -> pa.Table:
-        with interpreted(few(rows.num_rows)):
-            return make(audited(code(rows))).cast(schema)
-
-    return gate.rows(df).select(*READ).groupBy("run", "cluster").applyInArrow(of_run, spark_schema(table))

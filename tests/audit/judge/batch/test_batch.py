@@ -143,14 +143,6 @@ def test_an_effect_before_its_cause_is_explained() -> None:
     )
 
 
-def test_the_past_is_the_true_one() -> None:
-    rows = triangle(step("q#1", 0, "join", order="causal", reason="genesis"))
-    a = judge(rows)
-    assert tables.origins_table(a)["member"].to_pylist() == ["a#1", "b#1"]
-    past = {row["event"]: (row["origin"], row["seq"], row["vector"]) for row in tables.past_table(a).to_pylist()}
-    assert past == {A: ("a#1", 1, [0, 0]), B: ("b#1", 1, [1, 0])}
-
-
 def test_missing_steps_are_counted_and_nobody_is_accused_for_them() -> None:
     """q's step 1, which delivered A, is missing: B is not over a gap then. b's publish is missing: B is unknown, which
     is no reproach, because b's rows are not all there."""

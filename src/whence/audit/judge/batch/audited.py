@@ -365,7 +365,7 @@ def overlapped(pairs: list[tuple[int, Pair]], known: set[int], vague: set[tuple[
 def tenures(coded: Coded) -> list[tuple[int, Holding]]:
     """The tenures of these members."""
     found: dict[tuple[int, str, int], Holding] = {}  # ticket, incarnation, member
-    for m, step, t, ticket, reason in zip(*coded.tickets, strict=True):
+    for m, step, t, ticket, reason in coded.tickets:
         change, _, rest = (reason or "").partition(" ")
         if ticket is None or change not in ("owner", "released"):
             continue

@@ -34,6 +34,8 @@ KINDS: Final = {
     "ticket": kernel.TICKET,
     "drop": kernel.DROP,
 }
+_NAMED: Final = np.isin(np.arange(max(KINDS.values()) + 1), (kernel.PUBLISH, kernel.DELIVER, kernel.DROP))
+"""Kind -> whether its rows name an event."""
 ACTS: Final = (kernel.PUBLISH, kernel.DELIVER, kernel.JOIN, kernel.SNAPSHOT)
 """Steps of a member that is there."""
 _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpoint": kernel.CHECKPOINT}
@@ -42,14 +44,8 @@ Run = tuple[str, str]
 """A run and its cluster."""
 
 
-class TicketRows(NamedTuple):
-    """The `ticket` rows, by member and step."""
-
-    member: list[int]
-    lseq: list[int]
-    t: list[int]
-    ticket: list[int | None]
-    reason: list[str | None]
+TicketRow = tuple[int, int, int, int | None, str | None]
+"""A `ticket` row: member, `lseq`, time, ticket and reason."""
 
 
 class KnownRun(NamedTuple):
@@ -127,7 +123,8 @@ class Coded(NamedTuple):
     """Steps that publish an id (whoever its owner is) once more."""
     dropped: Longs
     """Steps that deliver what the member has dropped."""
-    tickets: TicketRows
+    tickets: list[TicketRow]
+    """By member and step."""
     apart: bool
     """The rest of the run is elsewhere (`KnownRun`). What concerns several members (what they lack, ids that are used
     twice, owners of one ticket) is not looked for here."""
@@ -178,19 +175,14 @@ def _indices(chunk: Any) -> Ints:
 
 def picked(table: pa.Table, rows: Longs) -> list[dict[str, Any]]:
     """Some rows. `table.take` would put the chunks of whole columns together first."""
-    order = np.argsort(rows, kind="stable")
-    ascending = rows[order]
-    found: list[dict[str, Any]] = []
+    found: dict[int, dict[str, Any]] = {}
     first = 0
     for batch in table.to_batches() if len(rows) else ():
-        low, high = np.searchsorted(ascending, [first, first + batch.num_rows]).tolist()
-        if high > low:
-            mine: Any = ascending[low:high] - first
-            found += batch.take(pa.array(mine)).to_pylist()
+        mine = np.unique(rows[(rows >= first) & (rows < first + batch.num_rows)])
+        places: Any = pa.array(mine - first)
+        found.update(zip(mine.tolist(), batch.take(places).to_pylist(), strict=True))
         first += batch.num_rows
-    back = np.empty(len(rows), np.int64)
-    back[order] = np.arange(len(rows))
-    return [found[k] for k in back.tolist()]
+    return [found[row] for row in rows.tolist()]
 
 
 def _numbers(column: pa.ChunkedArray[Any]) -> Longs:
@@ -281,31 +273,23 @@ def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
     return order[keep], len(order) - int(keep.sum()) - len(conflicts), conflicts
 
 
-@compiled
-def _numbered(kind: Small, what: Ints, number_of: Ints, row_of: Longs) -> tuple[Ints, Ints]:
-    """`what` with the numbers of events, and the ids alone. A publish has its number if it is the first of its id."""
-    numbers, event = what.copy(), np.full(len(kind), -1, np.int32)
-    for r in range(len(kind)):
-        if kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER or kind[r] == kernel.DROP:
-            event[r] = what[r]
-            numbers[r] = number_of[what[r]] if kind[r] == kernel.DELIVER and what[r] >= 0 else -1
-    for k in range(len(row_of)):
-        numbers[row_of[k]] = k
-    return numbers, event
+def _numbered(kind: Small, ids: Ints, number_of: Ints, row_of: Longs) -> tuple[Ints, Ints]:
+    """What the kernel wants of each step (`Steps.what`), and the id on it. A publish has the number of its event if it
+    is the first of its id."""
+    named, got = _NAMED[kind], np.flatnonzero((kind == kernel.DELIVER) & (ids >= 0))
+    what = np.where(named, np.int32(-1), ids)
+    what[got] = number_of[ids[got]]
+    what[row_of] = np.arange(len(row_of), dtype=np.int32)
+    return what, np.where(named, ids, np.int32(-1))
 
 
-@compiled
-def _missing_steps(begin: Longs, lseq: Longs, end: int) -> tuple[Bytes, Longs]:
+def _missing_steps(begin: Longs, lseq: Longs) -> tuple[NDArray[np.bool_], Longs]:
     """Where steps are missing right before a row, and how many of each member."""
-    torn, missing = np.zeros(len(lseq), np.uint8), np.zeros(len(begin) - 1, np.int64)
-    for m in range(len(begin) - 1):
-        before = -1
-        for r in range(begin[m], begin[m + 1]):
-            if lseq[r] != before + 1 and lseq[r] != end:
-                torn[r] = 1
-                missing[m] += lseq[r] - before - 1
-            before = lseq[r]
-    return torn, missing
+    before = np.append(np.int64(-1), lseq)[:-1]
+    before[begin[:-1][np.diff(begin) > 0]] = -1
+    gap = np.where(lseq == END, 0, lseq - before - 1)
+    upto = np.append(0, np.cumsum(gap))
+    return gap != 0, upto[begin[1:]] - upto[begin[:-1]]
 
 
 class _Rows(NamedTuple):
@@ -341,12 +325,12 @@ def code(table: pa.Table, known: KnownRun | None = None, *, complete: bool = Fal
         place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=rows.members)
         member_of, base = place.to_numpy().astype(np.int32), known.base
     what, event = _numbered(kind, ids, number_of, row_of)
-    torn, missing = _missing_steps(begin, lseq, END)
+    torn, missing = _missing_steps(begin, lseq)
     events, published = rows.events, event[row_of]
     if known is not None:
         events, event = _known_ids(rows.events, event, number_of, known.ids)
         published, rows.first_id[1] = np.arange(len(known.ids), dtype=np.int32), len(events)
-    late = [bool(torn[a]) if a < b else False for a, b in zip(begin[:-1].tolist(), begin[1:].tolist(), strict=True)]
+    late = np.append(torn, False)[begin[:-1]] & (np.diff(begin) > 0)
     first_member = np.searchsorted(rows.run_of, np.arange(len(rows.runs) + 1))
     return Coded(
         runs=rows.runs,
@@ -355,7 +339,7 @@ def code(table: pa.Table, known: KnownRun | None = None, *, complete: bool = Fal
         members=rows.members,
         events=events,
         first_id=rows.first_id,
-        steps=kernel.Steps(begin, kind, what, torn),
+        steps=kernel.Steps(begin, kind, what, torn.astype(np.uint8)),
         row=row,
         lseq=lseq,
         t=rows.t,
@@ -425,13 +409,12 @@ def _rows(table: pa.Table, known: KnownRun | None, complete: bool) -> _Rows:
     kind_code, kinds = codes(table["kind"])
     kind = np.array([KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)[kind_code]
     event, texts = codes(table["event"])
-    named = (kind == kernel.PUBLISH) | (kind == kernel.DELIVER) | (kind == kernel.DROP)
-    what, pairs = _pairs(run, np.where(named, event, np.int32(-1)), len(runs), len(texts))
+    what, pairs = _pairs(run, np.where(_NAMED[kind], event, np.int32(-1)), len(runs), len(texts))
     events = texts.take(pairs % max(1, len(texts)))
     first_id = np.searchsorted(pairs, np.arange(len(runs) + 1) * len(texts))
     lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
     closed = _gone(member, lseq, kind, len(members)) | _among(members, known.closed if known else [])
-    joins = _Joins(table, run, member, kind, members, run_of, len(runs), closed, known, complete)
+    joins = _joins(table, run, member, kind, members, run_of, len(runs), closed, known, complete)
     what[joins.rows] = np.arange(len(joins.rows), dtype=np.int32)
     what[joins.snapshots] = joins.taken
     if len(joins.ended):  # a step for the end of each life that another goes on from
@@ -443,66 +426,85 @@ def _rows(table: pa.Table, known: KnownRun | None, complete: bool) -> _Rows:
     return _Rows(table, runs, run_of, members, events, first_id, member, lseq, t, kind, what, closed_bytes, joins)
 
 
-class _Joins:
+class _Joins(NamedTuple):
     """What the `join` and `snapshot` rows say; there are few."""
 
-    def __init__(
-        self,
-        table: pa.Table,
-        run: Ints,
-        member: Ints,
-        kind: Small,
-        members: pa.Array[Any],
-        run_of: Ints,
-        runs: int,
-        closed: NDArray[np.bool_],
-        known: KnownRun | None,
-        complete: bool,
-    ) -> None:
-        self.rows = np.flatnonzero(kind == kernel.JOIN)
-        self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
-        of, where = member[self.rows].tolist(), run[self.rows].tolist()
-        names = [str(name) for name in members.take(member[self.rows]).to_pylist()]
-        said = picked(table.select(["reason", "peer", "order", "token"]), self.rows)
-        self.orders = {m: declared(s["order"], name) for m, name, s in zip(of, names, said, strict=True)}
-        self._said = [JoinSaid(s["reason"], s["peer"], s["token"]) for s in said]
-        gone_on = {(k, str(s.peer)) for k, name, s in zip(where, names, self._said, strict=True) if s.goes_on(name)}
-        place: dict[tuple[int, str], int] = {}
-        if gone_on:
-            named = enumerate(zip(run_of.tolist(), members.to_pylist(), strict=True))
-            place = {(k, str(name)): m for m, (k, name) in named}
-        self.superseded = _among(members, known.superseded if known else []).astype(np.uint8)
-        self.superseded[[place[peer] for peer in gone_on if peer in place]] = 1
-        ends = [  # the life that each goes on from as it ended; where its end may be missing it is not known how
-            place.get((k, str(s.peer)), -1) if s.goes_on(name) and s.token is None else -1
-            for k, name, s in zip(where, names, self._said, strict=True)
-        ]
-        ends = [m if m >= 0 and (complete or closed[m]) else -1 for m in ends]
-        taken = [row["token"] for row in picked(table.select(["token"]), self.snapshots)]
-        given = list(zip(run[self.snapshots].tolist(), taken, strict=True))
-        if known is not None:  # the states are known, too: nobody has to give one
-            tokens, ended, given = [(0, token) for token in known.tokens], list[int](), [(0, None)] * len(given)
-        else:
-            used = {(k, s.token) for k, s in zip(where, self._said, strict=True) if s.reason != "genesis"}
-            ended = list(dict.fromkeys(m for m in ends if m >= 0))
-            tokens = sorted((k, str(token)) for k, token in used & set(given) if token is not None)
-            tokens = sorted([*tokens, *((int(run_of[m]), end_of(str(members[m]))) for m in ended)])
-        number: dict[tuple[int, str | None], int] = {token: k for k, token in enumerate(tokens)}
-        self.tokens = [token for _, token in tokens]
-        self.first_token = np.searchsorted(np.array([k for k, _ in tokens], np.int64), np.arange(runs + 1))
-        self.taken = np.array([number.get(token, -1) for token in given], np.int32)
-        self.ended = np.array(ended, np.int32)
-        self.end_tokens = np.array([number[int(run_of[m]), end_of(str(members[m]))] for m in ended], np.int32)
-        how = [
-            kernel.UNCLEAR if s.goes_on(n) and s.token is None and end < 0 else _HOW.get(s.reason or "", kernel.UNCLEAR)
-            for n, s, end in zip(names, self._said, ends, strict=True)
-        ]
-        states = [s.token if end < 0 else end_of(str(members[end])) for s, end in zip(self._said, ends, strict=True)]
-        token = [
-            -1 if h == kernel.GENESIS or state is None else number.get((k, state), -1)
-            for k, h, state in zip(where, how, states, strict=True)
-        ]
-        self.joins = kernel.Joins(np.array(how, np.int8), np.array(token, np.int32))
+    rows: Longs
+    """The `join` rows, and for each ..."""
+    joins: kernel.Joins
+    """... what the kernel needs of it."""
+    orders: dict[int, str]
+    """Member -> the order that it declares."""
+    superseded: Bytes
+    tokens: list[str]
+    first_token: Longs
+    """Run -> its first token; one more entry for all."""
+    snapshots: Longs
+    """The `snapshot` rows, and for each ..."""
+    taken: Ints
+    """... its token; -1: used by nobody."""
+    ended: Ints
+    """Members whose state at their end somebody begins with, and for each ..."""
+    end_tokens: Ints
+    """... its token."""
+
+
+def _joins(
+    table: pa.Table, run: Ints, member: Ints, kind: Small, members: pa.Array[Any], run_of: Ints, runs: int,
+    closed: NDArray[np.bool_], known: KnownRun | None, complete: bool,
+) -> _Joins:  # fmt: skip
+    rows, snapshots = np.flatnonzero(kind == kernel.JOIN), np.flatnonzero(kind == kernel.SNAPSHOT)
+    of, where = member[rows].tolist(), run[rows].tolist()
+    names = [str(name) for name in members.take(member[rows]).to_pylist()]
+    declared_orders = [row["order"] for row in picked(table.select(["order"]), rows)]
+    said = [JoinSaid(**row) for row in picked(table.select(["reason", "peer", "token"]), rows)]
+    place: dict[tuple[int, str], int] = {}
+    if any(s.goes_on(name) for s, name in zip(said, names, strict=True)):
+        place = {
+            (k, str(name)): m for m, (k, name) in enumerate(zip(run_of.tolist(), members.to_pylist(), strict=True))
+        }
+    before = [  # the life that each goes on from
+        place.get((k, str(s.peer)), -1) if s.goes_on(name) else -1
+        for k, s, name in zip(where, said, names, strict=True)
+    ]
+    superseded = _among(members, known.superseded if known else []).astype(np.uint8)
+    superseded[[m for m in before if m >= 0]] = 1
+    # ... and the one whose end it begins with: it is known if that end is
+    ends = [
+        m if s.token is None and m >= 0 and (complete or closed[m]) else -1 for s, m in zip(said, before, strict=True)
+    ]
+    states = [s.token if m < 0 else end_of(str(members[m])) for s, m in zip(said, ends, strict=True)]
+    ended = [] if known else list(dict.fromkeys(m for m in ends if m >= 0))
+    end_tokens = [(int(run_of[m]), end_of(str(members[m]))) for m in ended]
+    given = [
+        (k, row["token"]) for k, row in zip(run[snapshots], picked(table.select(["token"]), snapshots), strict=True)
+    ]
+    if known is not None:  # the states are known, too: nobody has to give one
+        tokens, given = [(0, token) for token in known.tokens], [(0, None)] * len(given)
+    else:
+        used = {(k, s.token) for k, s in zip(where, said, strict=True) if s.reason != "genesis"}
+        tokens = sorted([*((k, str(token)) for k, token in used & set(given) if token is not None), *end_tokens])
+    number: dict[tuple[int, str | None], int] = {token: k for k, token in enumerate(tokens)}
+    how = [
+        kernel.UNCLEAR if s.goes_on(name) and s.token is None and m < 0 else _HOW.get(s.reason or "", kernel.UNCLEAR)
+        for s, name, m in zip(said, names, ends, strict=True)
+    ]
+    begins = [
+        -1 if h == kernel.GENESIS or state is None else number.get((k, state), -1)
+        for h, k, state in zip(how, where, states, strict=True)
+    ]
+    return _Joins(
+        rows,
+        kernel.Joins(np.array(how, np.int8), np.array(begins, np.int32)),
+        {m: declared(order, name) for m, order, name in zip(of, declared_orders, names, strict=True)},
+        superseded,
+        [token for _, token in tokens],
+        np.searchsorted(np.array([k for k, _ in tokens], np.int64), np.arange(runs + 1)),
+        snapshots,
+        np.array([number.get(token, -1) for token in given], np.int32),
+        np.array(ended, np.int32),
+        np.array([number[token] for token in end_tokens], np.int32),
+    )
 
 
 def _gone(member: Ints, lseq: Longs, kind: Small, members: int) -> NDArray[np.bool_]:
@@ -536,24 +538,19 @@ def _reused(rows: _Rows, kind: Small, event: Ints, row: Longs, begin: Longs) -> 
     return np.sort(steps[by_time[again]])
 
 
-@compiled
-def _after_drops(begin: Longs, kind: Small, event: Ints, torn: Bytes, ids: int) -> Longs:
+def _after_drops(begin: Longs, kind: Small, event: Ints, torn: NDArray[np.bool_], ids: int) -> Longs:
     """Steps that deliver what the member has dropped since it joined or steps are missing."""
-    found, n = np.empty(len(kind), np.int64), 0
-    if not (kind == kernel.DROP).any():
-        return found[:0].copy()
-    dropped, now = np.zeros(ids, np.int64), 0
-    for m in range(len(begin) - 1):
-        now += 1
-        for r in range(begin[m], begin[m + 1]):
-            if torn[r] or kind[r] == kernel.JOIN:
-                now += 1
-            if kind[r] == kernel.DROP and event[r] >= 0:
-                dropped[event[r]] = now
-            elif kind[r] == kernel.DELIVER and event[r] >= 0 and dropped[event[r]] == now:
-                found[n] = r
-                n += 1
-    return found[:n].copy()
+    drops = np.flatnonzero((kind == kernel.DROP) & (event >= 0))
+    if not len(drops):
+        return drops
+    since = torn | (kind == kernel.JOIN)
+    since[begin[:-1][np.diff(begin) > 0]] = True
+    what = np.cumsum(since) * ids + event  # the same for the same event of one member between two joins
+    dropped, first = np.unique(what[drops], return_index=True)
+    found = np.flatnonzero((kind == kernel.DELIVER) & (event >= 0))
+    at = np.minimum(np.searchsorted(dropped, what[found]), len(dropped) - 1)
+    late: Longs = found[(dropped[at] == what[found]) & (drops[first[at]] < found)]
+    return late
 
 
 def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
@@ -568,12 +565,7 @@ def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
     return alive
 
 
-def _tickets(rows: _Rows, mine: Longs) -> TicketRows:
+def _tickets(rows: _Rows, mine: Longs) -> list[TicketRow]:
+    numbers = zip(rows.member[mine].tolist(), rows.lseq[mine].tolist(), rows.t[mine].tolist(), strict=True)
     said = picked(rows.table.select(["ticket", "reason"]), mine)
-    return TicketRows(
-        rows.member[mine].tolist(),
-        rows.lseq[mine].tolist(),
-        rows.t[mine].tolist(),
-        [row["ticket"] for row in said],
-        [row["reason"] for row in said],
-    )
+    return [(*of, row["ticket"], row["reason"]) for of, row in zip(numbers, said, strict=True)]

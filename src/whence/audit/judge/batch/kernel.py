@@ -797,12 +797,3 @@ def whole(runs: Runs, events: EventTable, k: int) -> Block:
     (m, n), (o, p), (t, u) = (column[k : k + 2].tolist() for column in runs)
     e, end = int(events.base[o]), int(events.base[p])
     return Block(m, n - m, t, u - t, e, end - e, o, p)
-
-
-def vectors(steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes) -> Cells:
-    """The pasts of all events of a run as a matrix; an event itself is not in its past."""
-    past = np.empty((block.events, block.high - block.low), cell(events.base).dtype)
-    rebuild(steps, joins, events, block, todo, past, np.zeros(len(steps.kind), np.uint8))
-    own = events.origin[block.event : block.event + block.events] - block.low
-    past[np.arange(block.events), own] -= 1
-    return past

@@ -7,16 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from whence.audit.judge.batch import kernel
-from whence.audit.judge.batch.audited import Audited, Doubts, Found, broken, found, id_on, to_follow
-from whence.audit.judge.batch.coding import END, Run, codes
-from whence.audit.judge.batch.compiled import Ints, Longs, Small, compiled
+from whence.audit.judge.batch.audited import Audited, Doubts, Found, broken, found, id_on
+from whence.audit.judge.batch.coding import END, Coded, Run, codes
+from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.kernel import AFTER_GAP, DUPLICATE, FIFO_INVERTED, INVERTED, OVER_GAP, UNKNOWN
 from whence.audit.judge.findings import Finding
 from whence.audit.judge.follow import Judged
-from whence.audit.judge.promises import NAMES
+from whence.audit.judge.promises import NAMES, Verdict
 from whence.audit.judge.rates import Rate
 from whence.audit.judge.tickets import owner_of
 
@@ -27,7 +25,6 @@ ARROW: Final[dict[str, pa.DataType]] = {
     "double": pa.float64(),
     "boolean": pa.bool_(),
     "texts": pa.list_(pa.field("element", pa.string(), nullable=False)),
-    "int64s": pa.list_(pa.field("element", pa.int64(), nullable=False)),
 }
 
 Columns = tuple[tuple[str, str, bool], ...]
@@ -46,8 +43,6 @@ def arrow(table: Columns) -> pa.Schema:
 
 
 TABLES: Final[dict[str, Columns]] = {
-    "origins": columns("run text!, cluster text!, index int32!, member text!"),
-    "past": columns("run text!, cluster text!, event text!, origin text!, seq int64!, vector int64s!"),
     "verdicts": columns(
         "run text!, cluster text!, member text!, lseq int64!, event text, origin text, seq int64, verdict text!, "
         "order text!, cause_origin text, cause_seq int64, cause_event text, violation boolean!"
@@ -69,10 +64,9 @@ TABLES: Final[dict[str, Columns]] = {
         "duplicates int64!, unknown int64!, gaps int64!, lost int64!, lost_of_live int64!, disagreements int64!"
     ),
 }
-"""`origins`, `past`: the true past of event (origin, seq) is `vector[i]` events of the origin with index i, earlier
-events of its own origin included.
-`verdicts`: one row per delivery. The cause of `inverted` is the event delivered earlier that has this one in its past;
-of `over a gap` the first event skipped; of a `duplicate` the event itself. `violation`: the member's order forbids it.
+"""`verdicts`: one row per delivery. The cause of `inverted` is the event delivered earlier that has this one in its
+past; of `over a gap` the first event skipped; of a `duplicate` the event itself. `violation`: the member's order
+forbids it.
 `in_order`: where `verdicts` is sparse (exceptions only): `deliveries` of this member in a row were in order, from step
 `lseq` to step `last`. Empty where `verdicts` has a row for every delivery.
 `violations`: one row each, `detail` is a sentence, `witness` the events to look at (at most three).
@@ -106,22 +100,6 @@ def _whose(runs: list[Run], run: Ints) -> list[Any]:
     return [_texts(run, pa.array([named[k] for named in runs], pa.string())) for k in range(2)]
 
 
-def _sparse(values: NDArray[Any], at: Longs, n: int) -> Any:
-    """A column of n with these values at these places, null elsewhere."""
-    full: Any = np.zeros(n, values.dtype)
-    there = np.zeros(n, bool)
-    full[at], there[at] = values, True
-    bits: Any = np.packbits(there, bitorder="little")
-    return pa.Array.from_buffers(
-        pa.from_numpy_dtype(values.dtype), n, [pa.py_buffer(bits), pa.py_buffer(full)], n - len(at)
-    )
-
-
-def _sparse_texts(values: Ints, names: pa.Array[Any], at: Longs, n: int) -> Any:
-    which, names = codes(names)
-    return pa.DictionaryArray.from_arrays(_sparse(which[values], at, n), names)
-
-
 def _table(name: str, columns: list[Any]) -> pa.Table:
     return pa.Table.from_arrays(columns, names=SCHEMAS[name].names).cast(SCHEMAS[name])
 
@@ -135,42 +113,28 @@ def from_rows(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 # -- verdicts
 
+_NAME_OF: Final = np.array([NAMES.index(verdict.text) for verdict in Verdict], np.int32)
+"""Verdict -> which of `NAMES`."""
 
-@compiled
-def _columns(
-    begin: Longs, verdict: Small, what: Ints, event: Ints, lseq: Longs, past_origin: Ints, base: Longs, member_of: Ints
-) -> tuple[Longs, Ints, Ints, Longs, Ints, Longs, Ints]:
-    """Of every delivery: row, member, id, `lseq`, origin's member, seq, and which verdict."""
-    n = 0
-    for r in range(len(verdict)):
-        n += verdict[r] >= 0
-    row, member, ids, steps = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
-    origin, seq, name = np.full(n, -1, np.int32), np.zeros(n, np.int64), np.empty(n, np.int32)
-    k = 0
-    for m in range(len(begin) - 1):
-        for r in range(begin[m], begin[m + 1]):
-            v = verdict[r]
-            if v >= 0:
-                row[k], member[k], ids[k], steps[k] = r, m, event[r], lseq[r]
-                name[k] = v - 1 if v > INVERTED else v
-                if v != UNKNOWN:
-                    o = past_origin[what[r]]
-                    origin[k] = member_of[o]
-                    seq[k] = what[r] - base[o] + 1
-                k += 1
-    return row, member, ids, steps, origin, seq, name
+
+def _member_of_rows(coded: Coded) -> Ints:
+    return np.repeat(np.arange(len(coded.members), dtype=np.int32), np.diff(coded.steps.begin))
 
 
 def verdicts(a: Audited) -> pa.Table:
     """The table `verdicts`, text as dictionaries."""
-    coded, found = a.coded, a.found
-    rows, member, event, lseq, origin, seq, name = _columns(
-        coded.steps.begin, found.verdict, coded.steps.what, coded.event, coded.lseq, coded.known.origin,
-        coded.known.base, coded.member_of,
-    )  # fmt: skip
-    names, no_seq, one = coded.members, None, len(coded.runs) == 1
-    if len(seq) and seq.min() == 0:  # an event that nobody published, of a member that may have no row here
-        unknown = no_seq = seq == 0
+    coded, found, one = a.coded, a.found, len(a.coded.runs) == 1
+    rows = np.flatnonzero(found.verdict >= 0)
+    verdict, member, event = found.verdict[rows], _member_of_rows(coded)[rows], coded.event[rows]
+    unknown = verdict == UNKNOWN
+    number = np.where(unknown, 0, coded.steps.what[rows])
+    if len(coded.known.origin):
+        of = coded.known.origin[number]
+        origin, seq = coded.member_of[of], number - coded.known.base[of] + 1
+    else:
+        origin, seq = member.copy(), np.zeros(len(rows), np.int64)
+    names = coded.members
+    if unknown.any():  # an event that nobody published, of a member that may have no row here
         claimed = [owner_of(id_on(coded, r)) for r in rows[unknown].tolist()]
         extra = sorted({c for c in claimed if c is not None})
         at = {name: len(names) + k for k, name in enumerate(extra)}
@@ -179,7 +143,7 @@ def verdicts(a: Audited) -> pa.Table:
     orders = sorted(set(coded.order))
     place = {order: k for k, order in enumerate(orders)}
     order_of = np.array([place[o] for o in coded.order] or [0], np.int32)
-    suspects = np.flatnonzero(name)
+    suspects = np.flatnonzero(verdict)
     wrong = np.zeros(len(rows), bool)
     wrong[suspects] = broken(a, rows[suspects], member[suspects])
     if len(coded.dropped):
@@ -187,11 +151,11 @@ def verdicts(a: Audited) -> pa.Table:
     columns = [
         *_whose(coded.runs, np.zeros(len(rows), np.int32) if one else coded.run_of[member]),
         _texts(member, coded.members, one),
-        _array(lseq),
+        _array(coded.lseq[rows]),
         _texts(event, coded.events, one),
         _texts(origin, names, False),
-        _array(seq, no_seq),
-        _texts(name, pa.array(NAMES)),
+        _array(seq, unknown if unknown.any() else None),
+        _texts(_NAME_OF[verdict], pa.array(NAMES)),
         _texts(order_of[member] if len(orders) > 1 else np.zeros(len(rows), np.int32), pa.array(orders, pa.string())),
         *_causes(a, suspects, found.cause[rows[suspects]], len(rows)),
         _array(wrong),
@@ -201,18 +165,13 @@ def verdicts(a: Audited) -> pa.Table:
 
 def _causes(a: Audited, rows: Longs, cause: Ints, n: int) -> list[Any]:
     """Origin, seq and id of the events that these of n verdicts are wrong with respect to; the others are in order."""
-    coded = a.coded
-    rows, cause = rows[cause >= 0], cause[cause >= 0]
-    if not len(cause):
-        texts = pa.nulls(n, pa.dictionary(pa.int32(), pa.string()))
-        return [texts, pa.nulls(n, pa.int64()), texts]
-    origin = coded.known.origin[cause]
-    ids, which = np.unique(coded.ids[cause], return_inverse=True)  # all would be written, with each row group
-    return [
-        _sparse_texts(coded.member_of[origin], coded.members, rows, n),
-        _sparse(cause - coded.known.base[origin] + 1, rows, n),
-        _sparse_texts(which.astype(np.int32), coded.events.take(ids), rows, n),
-    ]
+    coded, some = a.coded, cause >= 0
+    origin = coded.known.origin[cause[some]]
+    ids, which = np.unique(coded.ids[cause[some]], return_inverse=True)  # all would be written, with each row group
+    whose, seq, event = np.full(n, -1, np.int32), np.zeros(n, np.int64), np.full(n, -1, np.int32)
+    whose[rows[some]], event[rows[some]] = coded.member_of[origin], which
+    seq[rows[some]] = cause[some] - coded.known.base[origin] + 1
+    return [_texts(whose, coded.members, False), _array(seq, whose < 0), _texts(event, coded.events.take(ids))]
 
 
 def told(judged: Iterable[Judged], found: Iterable[Finding], run: Run) -> pa.Table:
@@ -251,60 +210,15 @@ def sparse(verdicts: pa.Table) -> tuple[pa.Table, pa.Table]:
     return verdicts.filter(exceptions), pa.Table.from_arrays(columns, names=SCHEMAS["in_order"].names)
 
 
-# -- pasts
-
-
-def past_table(a: Audited) -> pa.Table:
-    """The table `past`: whole vectors, of all runs. An event itself is not in its past, but what its origin published
-    before it is."""
-    coded, events = a.coded, a.coded.known
-    sizes, parts, todo = [np.zeros(1, np.int64)], [np.empty(0, np.int64)], to_follow(coded)
-    for k in range(len(coded.runs)):
-        vectors = kernel.vectors(coded.steps, coded.joins, events, kernel.whole(coded.parts, events, k), todo)
-        sizes.append(np.full(vectors.shape[0], vectors.shape[1], np.int64))
-        parts.append(vectors.astype(np.int64).ravel())
-    everything = np.arange(len(events.origin), dtype=np.int32)
-    member = coded.member_of[events.origin]
-    columns = [
-        *_whose(coded.runs, coded.run_of[member]),
-        coded.events.take(coded.ids),
-        coded.members.take(member),
-        _array(everything - events.base[events.origin] + 1),
-        pa.ListArray.from_arrays(
-            _array(np.cumsum(np.concatenate(sizes)).astype(np.int32)), _array(np.concatenate(parts))
-        ),
-    ]
-    return _table("past", columns)
-
-
-def origins_table(a: Audited) -> pa.Table:
-    """The table `origins`: which entry of a vector is whose."""
-    coded, run = a.coded, a.coded.run_of[a.coded.member_of]
-    index = np.arange(len(run)) - coded.parts.origin[run]
-    columns = [*_whose(coded.runs, run), _array(index.astype(np.int32)), coded.members.take(coded.member_of)]
-    return _table("origins", columns)
-
-
 # -- members, violations, rates, doubts
-
-
-@compiled
-def _counts(begin: Longs, lseq: Longs, verdict: Small, end: int) -> tuple[Longs, Longs]:
-    """Steps, and deliveries by verdict, of every member."""
-    members = len(begin) - 1
-    steps, count = np.zeros(members, np.int64), np.zeros((members, 7), np.int64)
-    for m in range(members):
-        for r in range(begin[m], begin[m + 1]):
-            steps[m] += lseq[r] < end
-            if verdict[r] >= 0:
-                count[m, verdict[r]] += 1
-    return steps, count
 
 
 def members(a: Audited) -> pa.Table:
     """The table `members`: counts."""
-    coded = a.coded
-    steps, count = _counts(coded.steps.begin, coded.lseq, a.found.verdict, END)
+    coded, of, kinds = a.coded, _member_of_rows(a.coded), len(Verdict) + 1
+    steps = np.bincount(of[coded.lseq < END], minlength=len(coded.members))
+    count = np.bincount(of * np.int64(kinds) + a.found.verdict + 1, minlength=len(coded.members) * kinds)
+    count = count.reshape(-1, kinds)[:, 1:]  # without the rows that have no verdict
     inverted = count[:, INVERTED] + count[:, FIFO_INVERTED]
     numbers = [
         *(steps, coded.missing, count.sum(1), count[:, 0], inverted),
