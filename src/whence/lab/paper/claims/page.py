@@ -100,10 +100,12 @@ def page(results: Results) -> str:
 
 
 def _paragraph(statement: Statement, statistics: Statistics) -> list[str]:
-    """A statement with its verdict, and a line for each claim."""
+    """A statement with its verdict, and a line for each claim; if it holds, only for the first one."""
     verdict = statement.verdict(statistics)
     items = _items(statement.claims, statistics)
-    if statement.corrected:
+    if verdict == "holds":
+        items = items[:1]
+    elif statement.corrected:
         items += [f"*Correction:* {statement.correction}", *_items(statement.corrected, statistics)]
     if verdict == "not decided":
         items.append(f"*To decide it:* {statement.needs}.")
@@ -137,18 +139,19 @@ def _found(claim: PaperClaim, statistics: Statistics) -> str:
 HEAD = """
 # Every claim of the papers
 
-Made by `whence paper all --out DIR`; do not edit. `whence paper` prints the table; the plots are in `docs/results`.
-CCC05 and TR05 share the rows of CCC11.
+Made by `whence paper all --out DIR`; do not edit. The plots are in `docs/results`. CCC05 and TR05 share the statements of
+CCC11.
 
-A statement is what a paper says at one place, in our words. Below it are the claims that test it: what was
-measured, the threshold, and the figure that decides, with its 95 % interval over seeds or counts. `a / b` is a
-ratio and `a - b` a difference; *paired* settings ran with the same seeds. A claim holds if every interval lies
-within the threshold, *fails* if one lies outside, and is otherwise *not decided*. A quick run (`--quick`) decides
-less; the tests fail if one contradicts this page.
+A statement is what a paper says at one place, in our words. Below it are the claims that test it: what was measured,
+the threshold, and the figure that decides, with its 95 % interval over seeds or counts. Of a statement that holds only
+the first claim is shown; `whence paper --json` prints all. `a / b` is a ratio and `a - b` a difference; *paired*
+settings ran with the same seeds. A claim holds if every interval lies within the threshold, *fails* if one lies
+outside, and is otherwise *not decided*. A quick run (`--quick`) decides less; the tests fail if one contradicts this
+page.
 
 A statement **holds** if all its claims, as printed, hold; **holds with our correction** if it fails as printed and
-holds as corrected; **depends** if it holds under some of the tested conditions and fails under others; is
-**refuted** if it fails and no correction saves it; and is **not decided** if intervals are too wide.
+holds as corrected; **depends** if it holds under some of the tested conditions and fails under others; is **refuted**
+if it fails and no correction saves it; and is **not decided** if intervals are too wide.
 """
 
 NAMED = """
