@@ -139,8 +139,8 @@ def _found(claim: PaperClaim, statistics: Statistics) -> str:
 HEAD = """
 # Every claim of the papers
 
-Made by `whence paper all --out DIR`; do not edit. The plots are in `docs/results`. CCC05 and TR05 share the statements of
-CCC11.
+Made by `whence paper all --out DIR`; do not edit. The plots are in `docs/results`. CCC05 and TR05 share the statements
+of CCC11.
 
 A statement is what a paper says at one place, in our words. Below it are the claims that test it: what was measured,
 the threshold, and the figure that decides, with its 95 % interval over seeds or counts. Of a statement that holds only
