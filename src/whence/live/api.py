@@ -468,7 +468,7 @@ def _make(
     own_host = host is None
     if host is None:
         host = Host(listen, **of_port)  # type: ignore[arg-type]
-    keys = host.keys if roles is None else roles if isinstance(roles, Keys) else load_keys(roles)
+    keys = host.protection.keys if roles is None else roles if isinstance(roles, Keys) else load_keys(roles)
     settings = Settings.of(options.get("settings"), options.get("profile", ""))
     if (contract := options.get("contract")) is not None:
         settings = msgspec.structs.replace(settings, contract=contract)

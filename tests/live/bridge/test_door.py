@@ -29,10 +29,10 @@ from whence.live.bridge.door import (
     ClientRefused,
     Line,
     Request,
-    Safety,
     decode,
 )
 from whence.live.net import keys
+from whence.live.net.guard import Plain
 from whence.live.net.memory import MemoryNetwork
 from whence.live.net.transport import parse_address
 
@@ -260,7 +260,7 @@ def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others() ->
                 assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed, without an answer"
             writer.close()
         reader, writer = await asyncio.open_connection(*where)
-        line = Line(reader, writer, Safety.of(insecure=True).guard)
+        line = Line(reader, writer, Plain())
         await line.say(ClientGreeting())
         await line.say(Request("lobby", "ann", 5, b"its predecessors are not here"))
         writer.close()  # gone while it waits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,7 @@ def test_what_a_connection_remembers_of_its_last_packet_proves_nothing_about_the
 
     def send(sender: str, target: str = "") -> tuple[int, int]:
         packet = pack("nobody's", sender, Subscribe(1))
-        host._received(direct(target, packet) if target else packet, stream)
+        host._received([direct(target, packet) if target else packet], stream)
         return host.stats.no_cluster, host.stats.other_sender
 
     mine, other, longer = "127.0.0.1:1#5", "127.0.0.1:2#5", "127.0.0.1:1#55"
@@ -315,8 +315,8 @@ def _transport(settings: TcpSettings, stats: NetStats) -> TcpTransport:
     return TcpTransport("127.0.0.1:0", stats, lambda urgent: b"greeting", DEFAULT, settings=settings)
 
 
-def _ignore(packet: bytes, connection: Connection) -> None:
-    connection.peer = connection.peer or packet.decode()
+def _ignore(packets: Sequence[bytes], connection: Connection) -> None:
+    connection.peer = connection.peer or packets[0].decode()
 
 
 def test_a_peer_that_does_not_read_is_bounded_and_then_dropped() -> None:
@@ -432,11 +432,11 @@ def test_a_restarted_peer_is_connected_to_again() -> None:
         await sender.start(_ignore)
         got: list[bytes] = []
 
-        def keep(packet: bytes, connection: Connection) -> None:
+        def keep(packets: Sequence[bytes], connection: Connection) -> None:
             if connection.peer is None:
-                connection.peer = packet.decode()
+                connection.peer = packets[0].decode()
             else:
-                got.append(packet)
+                got.extend(packets)
 
         listen = "127.0.0.1:0"
         for life in range(3):

@@ -25,9 +25,8 @@ import secrets
 import ssl
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from collections.abc import Sequence
+from typing import Final, Self
 
 import msgspec
 
@@ -37,12 +36,12 @@ from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, U
 from whence.live.api import Cluster
 from whence.live.bridge.envelope import FromClient, Reader, Said, wrap
 from whence.live.events import Event
-from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
+from whence.live.net.guard import Guard
 from whence.live.net.keys import PUBLISHER, Keys
-from whence.live.net.keys import load as load_keys
 from whence.live.net.listener import Listener, Refusals, failed_handshake
-from whence.live.net.tls import contexts, peer, refusal
-from whence.live.net.transport import NetStats, is_loopback, parse_address, show_address
+from whence.live.net.queues import Signal
+from whence.live.net.tls import Protection, peer, refusal
+from whence.live.net.transport import NetStats, parse_address, show_address
 
 MAX_CLIENT: Final = 64
 """Characters of a client's name."""
@@ -98,36 +97,6 @@ def decode(data: bytes) -> Word:
     if not 1 <= word.number < 1 << 62 or (isinstance(word, Request) and not 1 <= len(word.client) <= MAX_CLIENT):
         raise BadMessage("a word with a number or a name that cannot be")
     return word
-
-
-@dataclass
-class Safety:
-    """Who may be at the other end, said as for a member: one of `secret`, `tls`, `insecure`."""
-
-    guard: Guard
-    server: ssl.SSLContext | None = None
-    client: ssl.SSLContext | None = None
-
-    @classmethod
-    def of(
-        cls,
-        secret: bytes | str | None = None,
-        tls: Keys | str | os.PathLike[str] | None = None,
-        insecure: bool = False,
-        *addresses: str,
-    ) -> Safety:
-        """`addresses`: where the lines lead; without protection they have to be on this machine."""
-        if sum((secret is not None, tls is not None, insecure)) != 1:
-            raise UsageError("who may publish here? Give one of secret, tls or insecure=True, the same as at the door")
-        if secret is not None:
-            return cls(SecretGuard(secret))
-        if tls is not None:
-            keys = tls if isinstance(tls, Keys) else load_keys(tls)
-            return cls(TlsGuard(), *contexts(keys.ca, keys.certificate, keys.key))
-        for address in addresses:
-            if not is_loopback(parse_address(address)[0]):
-                raise UsageError(f"insecure=True is for loopback only, not for {address}")
-        return cls(Plain())
 
 
 class Line:
@@ -202,19 +171,19 @@ class Door:
         self.listen = listen
         self.stats = {"door.accepted": 0, "door.published": 0, "door.refused": 0, "door.unauthentic": 0}
         self.refusals = Refusals()
-        self._safety = Safety.of(secret, tls, insecure, listen)
+        self._protection = Protection.of(secret, tls, insecure, listen)
         self._publisher = cluster.publisher()
         self._listener = Listener(
             lambda: _Client(self),
             NetStats(),
-            tls=self._safety.server,
+            tls=self._protection.server,
             handshake_timeout=GREETING_S,
             max_strangers=MAX_STRANGERS,
             refused=self._failed_handshake,
         )
         self._lines: set[asyncio.Task[None]] = set()
         self._under_way: dict[str, int] = {}
-        self._waiting: list[asyncio.Future[None]] = []
+        self._read = Signal()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -246,10 +215,7 @@ class Door:
         """`Reader.read`; whoever waits for this event is told."""
         said = self.reader.read(event.id, event.payload)
         if said is not None and said.client:
-            waiting, self._waiting = self._waiting, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+            self._read.tell()
         return said
 
     def _last(self, client: str) -> int:
@@ -257,9 +223,7 @@ class Door:
 
     async def _delivered(self, client: str, number: int) -> None:
         while self._last(client) < number:
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
+            await self._read.wait()
 
     # -- clients ------------------------------------------------------------------------------------------------
 
@@ -275,7 +239,7 @@ class Door:
         """One client, from its greeting to its end."""
         task = asyncio.current_task()
         assert task is not None
-        line = Line(reader, writer, self._safety.guard)
+        line = Line(reader, writer, self._protection.guard)
         try:
             async with asyncio.timeout(GREETING_S):
                 await line.greeted()
@@ -305,24 +269,15 @@ class Door:
                 word = await line.hear()
             if not isinstance(word, Request):
                 return
-            reason = may or self._refusal(word)
+            reason = may
+            if word.cluster != self.cluster.name:
+                reason = f"this is a door of {self.cluster.name!r}"
             if reason:
                 self.stats["door.refused"] += 1
                 await line.say(ClientRefused(word.number, reason))
                 continue
-            answer = asyncio.ensure_future(self._carry_out(word))
-            gone = asyncio.ensure_future(line.reader.read(1))  # nothing more is said before the answer
-            try:
-                await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
-                if gone.done() or not answer.done():
-                    return
-                answer.result()
-            finally:
-                answer.cancel()
-                gone.cancel()
-                await asyncio.wait([answer, gone])  # which, unlike awaiting them, does not swallow our own end
-                if not gone.cancelled():
-                    gone.exception()  # a broken line is a closed one
+            async with asyncio.timeout(IDLE_S):
+                await self._carry_out(word)
             self.stats["door.accepted"] += 1
             await line.say(ClientAccepted(word.number))
 
@@ -333,11 +288,6 @@ class Door:
             return "this certificate is a receiver's"
         return ""
 
-    def _refusal(self, request: Request) -> str:
-        if request.cluster != self.cluster.name:
-            return f"this is a door of {self.cluster.name!r}"
-        return ""
-
     async def _carry_out(self, request: Request) -> None:
         """Returns when it is delivered here."""
         client, number = request.client, request.number
@@ -345,13 +295,10 @@ class Door:
             await self._delivered(client, number - 1)
             if self._last(client) < number and self._under_way.get(client, 0) < number:
                 self._under_way[client] = number
-                self._in_background(self._publish(request))  # to its end, though the client may go
+                task = asyncio.create_task(self._publish(request))  # to its end, though the client may go
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         await self._delivered(client, number)
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _publish(self, request: Request) -> None:
         heading = FromClient(request.client, request.number, request.everywhere)
@@ -429,7 +376,7 @@ class Client:
         self.patience = patience
         self.timeout = timeout
         self.asked_again = 0
-        self._safety = Safety.of(secret, tls, insecure, *self.via)
+        self._protection = Protection.of(secret, tls, insecure, *self.via)
         self._lines: dict[str, Line] = {}
         self._answers: dict[str, str] = {}
 
@@ -496,8 +443,8 @@ class Client:
 
     async def _connect(self, address: str) -> Line:
         host, port = parse_address(address)
-        reader, writer = await asyncio.open_connection(host, port, ssl=self._safety.client)
-        line = self._lines[address] = Line(reader, writer, self._safety.guard)
+        reader, writer = await asyncio.open_connection(host, port, ssl=self._protection.client)
+        line = self._lines[address] = Line(reader, writer, self._protection.guard)
         await line.say(ClientGreeting())
         return line
 

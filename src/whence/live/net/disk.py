@@ -174,6 +174,26 @@ class Files:
             os.close(fd)
             _keep_spare()
 
+    def write_all(self, fd: int, data: bytes) -> None:
+        """A short write is followed by another, or by the reason for it."""
+        left = memoryview(data)
+        while left:
+            left = left[self.write(fd, left) :]
+
+    def replace(self, new: Path, path: Path, data: bytes) -> int:
+        """A file that is there as a whole or not at all, whenever the process dies or the power fails. Returns it,
+        open."""
+        fd = self.create(new)
+        try:
+            self.write_all(fd, data)
+            self.sync(fd)
+            self.rename(new, path)
+            self.sync_directory(path.parent)
+        except OSError:
+            self.close(fd)
+            raise
+        return fd
+
     def unlink(self, path: Path) -> None:
         path.unlink()
 
@@ -367,11 +387,13 @@ class Journal:
             return
         self._number += 1
         step = _Step(self._number, self._done, checkpoint, queue, held)
+        data = _record(step, self._salt)
         try:
-            self._write(self._fd, _record(step, self._salt))
+            self._files.write_all(self._fd, data)
         except OSError as error:
             self._close_log()
             raise self._error("write", self._path(self.boot, self._generation), error) from error
+        self._size += len(data)
         if sync:
             self.sync()
 
@@ -383,36 +405,19 @@ class Journal:
         kept = tuple(frame for frame in self._kept if frame.key not in queued)
         queue = tuple(self._queue)
         whole = _Whole(self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, queue, kept)
-        fd = None
+        self._salt = os.urandom(4)
+        data = MAGIC + self._salt + _record(whole, self._salt)
         try:
-            fd = self._files.create(new)
-            self._size = 0
-            self._salt = os.urandom(4)
-            self._write(fd, MAGIC + self._salt + _record(whole, self._salt))
-            self._files.sync(fd)
-            self._files.rename(new, path)
-            # From here on the new log counts, even if the directory cannot be synced: it must not be written again.
-            self._generation += 1
-            self._files.sync_directory(self.directory)
+            self._fd = self._files.replace(new, path, data)
         except OSError as error:
-            if fd is not None:
-                self._files.close(fd)
             raise self._error("write", path, error) from error
-        self._fd = fd
+        self._generation += 1
         self._number = 0
-        self._first = self._size
-        self._limit = max(self._rotate_bytes, 4 * self._size)
+        self._size = self._first = len(data)
+        self._limit = max(self._rotate_bytes, 4 * len(data))
         with contextlib.suppress(OSError, DiskError):  # they are in nobody's way
             for old in self._generations()[:-2]:
                 self._files.unlink(self._path(*old))
-
-    def _write(self, fd: int, data: bytes) -> None:
-        """All of it; a short write is followed by another, or by the reason for it."""
-        left = memoryview(data)
-        while left:
-            n = self._files.write(fd, left)
-            self._size += n
-            left = left[n:]
 
     def _enqueue(self, queue: Sequence[tuple[AnyFrame, int]]) -> None:
         self._queue.extend(queue)

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import random
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -23,7 +22,7 @@ from whence.core.ports import Unreachable
 from whence.core.wire import DEFAULT, read_header
 from whence.errors import RemoteError, UsageError
 from whence.live.net.council import force_found, holds
-from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
+from whence.live.net.guard import Plain
 from whence.live.net.hello import (
     DIRECTED,
     HELLO,
@@ -40,18 +39,16 @@ from whence.live.net.hello import (
     settings_of,
 )
 from whence.live.net.keys import Keys
-from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
 from whence.live.net.node import NEVER
 from whence.live.net.tcp import TcpTransport
-from whence.live.net.tls import Pins, contexts
+from whence.live.net.tls import Pins, Protection
 from whence.live.net.transport import (
     Connection,
     Faults,
     NetStats,
     Route,
     Transport,
-    is_loopback,
     is_wildcard,
     parse_address,
 )
@@ -114,18 +111,17 @@ class Host:
             )
         if transport not in ("tcp", "udp") and not isinstance(transport, MemoryNetwork):
             raise UsageError(f"transport must be 'tcp', 'udp' or a MemoryNetwork, not {transport!r}")
-        if sum((secret is not None, tls is not None, insecure)) > 1:
-            raise UsageError("give one of secret, tls or insecure, not several")
         self.listen = listen
         self.advertise = advertise
         self.stats = NetStats()
         self.faults = faults
-        self.keys: Keys | None = None
-        """What this process was issued, where TLS is used."""
         self._kind = transport
-        self._tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
         self._pins = Pins()
-        self.guard: Guard = self._protect(secret, tls, insecure)
+        in_memory = self.in_memory and secret is None and tls is None  # nobody else is in this process
+        self.protection = Protection(Plain()) if in_memory else Protection.of(secret, tls, insecure, listen)
+        if tls is not None and transport != "tcp":
+            raise UsageError("tls protects streams: transport has to be 'tcp'")
+        self.guard = self.protection.guard
         self._transport: Transport | None = None
         self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
@@ -138,26 +134,6 @@ class Host:
         self._unflushed = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._boot = 0
-
-    def _protect(self, secret: bytes | str | None, tls: Keys | str | os.PathLike[str] | None, insecure: bool) -> Guard:
-        if secret is not None:
-            return SecretGuard(secret)
-        if tls is not None:
-            if self._kind != "tcp":
-                raise UsageError("tls protects streams: transport has to be 'tcp'")
-            self.keys = tls if isinstance(tls, Keys) else load_keys(tls)
-            self._tls = contexts(self.keys.ca, self.keys.certificate, self.keys.key)
-            return TlsGuard()
-        if isinstance(self._kind, MemoryNetwork):
-            return Plain()  # nobody else is in this process
-        if not insecure:
-            raise UsageError(
-                "who may take part? Give secret=... (shared by all members) or tls=DIRECTORY (what `whence keys issue` "
-                "made for this member); insecure=True is for experiments on this machine alone"
-            )
-        if not is_loopback(parse_address(self.listen)[0]):
-            raise UsageError(f"insecure=True listens on loopback only, not on {self.listen}")
-        return Plain()
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -189,7 +165,6 @@ class Host:
     def _make_transport(self) -> Transport:
         if isinstance(self._kind, MemoryNetwork):
             return self._kind.transport(self.listen, self.stats)
-        server_tls, client_tls = self._tls or (None, None)
         limits = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_message_bytes + 512)  # seal, direction
         kind = TcpTransport
         if self._kind == "udp":
@@ -202,9 +177,8 @@ class Host:
             closed=self._closed,
             proved=self._proved,
             unreachable=self._unreachable,
-            read=self.step,
-            server_tls=server_tls,
-            client_tls=client_tls,
+            server_tls=self.protection.server,
+            client_tls=self.protection.client,
         )
         return self._tcp
 
@@ -263,27 +237,19 @@ class Host:
             node.fault(what, time.time_ns())
 
     def wants_step(self, cluster: str) -> None:
-        """The node of this cluster has something to do. A lone event is handled as soon as its chunk is read; all else
-        waits until this iteration of the loop is over."""
+        """The node of this cluster has something to do when this turn of the loop is over."""
         node = self._nodes.get(cluster)
-        if node is None:
-            return
-        self._dirty[cluster] = node
-        if not self._scheduled:
-            tcp = self._tcp
-            if tcp is not None and tcp.reading and node.waiting_bytes <= LITTLE_BYTES:
-                tcp.due = True
-            else:
-                self._schedule()
+        if node is not None:
+            self._dirty[cluster] = node
+            self._schedule()
 
     def _schedule(self) -> None:
-        self._scheduled = True
-        if self._tcp is not None:
-            self._tcp.due = False
-        asyncio.get_running_loop().call_soon(self.step)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.step)
 
     def step(self) -> None:
-        """All nodes with something to do step, and what they send is written."""
+        """All nodes with something to do step, and what they send is written, once per peer."""
         self._scheduled = False
         if self._transport is None:
             return
@@ -350,38 +316,41 @@ class Host:
 
     # -- in -----------------------------------------------------------------------------------------------------
 
-    def _received(self, data: bytes, connection: Connection) -> None:
-        """One packet, from anybody: whatever it is, it disturbs nobody else."""
-        stats = self.stats
-        stats.received += 1
-        stats.received_bytes += len(data)
-        try:
-            packet = self.guard.open(data)
-        except RemoteError as error:
-            self._unauthentic(data, connection, error)
-            return
-        route = connection.route
-        if route is None or not packet.startswith(route.prefix):
-            route = self._route(packet, connection)
-            if route is None:
-                return
-        prefix, cluster, sender, target = route
-        node = self._nodes.get(cluster)
-        if node is None:
-            stats.no_cluster += 1
-        elif target is not None and target != node.me and not reaches(target, node.me):
-            stats.other_life += 1
-        else:
-            node.receive(sender, memoryview(packet)[len(prefix) :], target is not None, connection)
-            self._dirty[cluster] = node
-            if not self._scheduled:  # as in `wants_step`
-                tcp = self._tcp
-                if tcp is not None and tcp.reading and node.waiting_bytes <= LITTLE_BYTES:
-                    tcp.due = True
-                else:
-                    self._schedule()
-            if node.waiting_bytes > INBOX_BYTES and not self._held:
-                self._hold(True)
+    def _received(self, packets: Sequence[bytes], connection: Connection) -> None:
+        """The packets of a chunk, from anybody: whatever they are, they disturb nobody else. A lone event is handled at
+        once. More waits until this turn of the loop is over, and shares a step with what else comes in it."""
+        stats, waiting = self.stats, 0
+        for data in packets:
+            if connection.closed:
+                break
+            stats.received += 1
+            stats.received_bytes += len(data)
+            try:
+                packet = self.guard.open(data)
+            except RemoteError as error:
+                self._unauthentic(data, connection, error)
+                continue
+            route = connection.route
+            if route is None or not packet.startswith(route.prefix):
+                route = self._route(packet, connection)
+                if route is None:
+                    continue
+            prefix, cluster, sender, target = route
+            node = self._nodes.get(cluster)
+            if node is None:
+                stats.no_cluster += 1
+            elif target is not None and target != node.me and not reaches(target, node.me):
+                stats.other_life += 1
+            else:
+                node.receive(sender, memoryview(packet)[len(prefix) :], target is not None, connection)
+                self._dirty[cluster] = node
+                waiting = max(waiting, node.waiting_bytes)
+        if waiting > INBOX_BYTES and not self._held:
+            self._hold(True)
+        if waiting > LITTLE_BYTES:
+            self._schedule()
+        elif waiting and not self._scheduled:
+            self.step()
 
     def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:
         self.stats.unauthentic += 1

@@ -75,8 +75,7 @@ class MemoryTransport:
         if host is None or host._received is None:
             self.stats.unsent += len(packets)
             return
-        for packet in packets:
-            host._received(packet, self._connection)
+        host._received(packets, self._connection)
 
     def hold(self, held: bool) -> None:
         self.held = held

@@ -102,7 +102,6 @@ class TcpTransport:
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
         unreachable: Callable[[str], None] = lambda address: None,
-        read: Callable[[], None] = lambda: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -116,12 +115,6 @@ class TcpTransport:
         self.proved = proved
         self.unreachable = unreachable
         """Told of each address whose connection broke or could not be made."""
-        self.read = read
-        """Called when all packets of a chunk were passed on, if it is `due`."""
-        self.reading = False
-        """The packets of a chunk are being passed on."""
-        self.due = False
-        """Set by the host: it wants to be called when the chunk is read."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -530,34 +523,26 @@ class _Accepted(asyncio.Protocol, Connection):
         tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
 
     def data_received(self, data: bytes) -> None:
-        owner = self._owner
-        if self._transport is None or self._transport.is_closing():
+        if self.closed:
             return
-        owner.reading = True
         try:
             if self._first is not None:
                 data = self._greet(data)
             elif 4 < len(data) == 4 + int.from_bytes(data[:4], "big") <= self._whole and not self._decoder.begun:
-                owner.received(data[4:], self)  # one whole packet, as almost always
+                self._owner.received((data[4:],), self)  # one whole packet, as almost always
                 return
-            for packet in self._decoder.feed(data) if data else ():
-                owner.received(packet, self)
-                if self._transport.is_closing():
-                    return
+            packets = self._decoder.feed(data) if data else ()
         except RemoteError as error:
-            owner.stats.bad_stream += 1
+            self._owner.stats.bad_stream += 1
             log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
-            if self._first is not None and not self._transport.is_closing():
+            if self._first is not None and not self.closed:
                 self.refuse(foreign_greeting(bytes(self._first[:2])) or str(error))
             self.close()
             return
-        finally:
-            owner.reading = False
-            if owner.due:
-                owner.due = False
-                owner.read()
+        if packets:
+            self._owner.received(packets, self)
         if self._first is None:
-            self._began = (self._began or owner.loop.time()) if self._decoder.begun else None
+            self._began = (self._began or self._owner.loop.time()) if self._decoder.begun else None
 
     def _greet(self, data: bytes) -> bytes:
         """The first record, which has to be short and in time; returns what follows it."""
@@ -572,7 +557,7 @@ class _Accepted(asyncio.Protocol, Connection):
         if len(self._first) < end:
             return b""
         first, rest = bytes(self._first[_LENGTH.size : end]), bytes(self._first[end:])
-        self._owner.received(first, self)
+        self._owner.received((first,), self)
         if self.peer is None:
             raise RemoteError("the first packet is no greeting")
         self._first = None
@@ -584,7 +569,7 @@ class _Accepted(asyncio.Protocol, Connection):
 
     def hold(self, held: bool) -> None:
         """Read no more for a while, unless it is still a stranger's (whose time runs)."""
-        if self._transport is None or self._first is not None or self._transport.is_closing():
+        if self._transport is None or self._first is not None or self.closed:
             return
         if held:
             self._transport.pause_reading()
@@ -610,6 +595,7 @@ class _Accepted(asyncio.Protocol, Connection):
         self.close()
 
     def close(self) -> None:
+        self.closed = True
         self._owner.accepted.pop(self, None)
         self._owner.listener.gone(self)
         if self._transport is not None:

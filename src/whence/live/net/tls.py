@@ -12,8 +12,10 @@ import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from whence.errors import KeysError, Unauthentic
-from whence.live.net.keys import identity, read_certificate
+from whence.errors import KeysError, Unauthentic, UsageError
+from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
+from whence.live.net.keys import Keys, identity, load, read_certificate
+from whence.live.net.transport import is_loopback, parse_address
 
 MAX_PINS: Final = 65_536
 
@@ -40,6 +42,41 @@ _REASONS = {
     "HTTP_REQUEST": "it does not speak TLS",
     "RECORD_LAYER_FAILURE": "it does not speak TLS",
 }
+
+
+class Protection(NamedTuple):
+    """Who may be at the other end, and how that is made sure."""
+
+    guard: Guard
+    server: ssl.SSLContext | None = None
+    client: ssl.SSLContext | None = None
+    keys: Keys | None = None
+    """What this process was issued, where TLS is used."""
+
+    @classmethod
+    def of(
+        cls,
+        secret: bytes | str | None,
+        tls: Keys | str | os.PathLike[str] | None,
+        insecure: bool,
+        *addresses: str,
+    ) -> Protection:
+        """One of the first three is given. `addresses`: where the connections lead; without protection they have to be
+        on this machine."""
+        if sum((secret is not None, tls is not None, insecure)) != 1:
+            raise UsageError(
+                "who may take part? Give one of secret=... (shared by all), tls=DIRECTORY (from `whence keys issue`) "
+                "or insecure=True, which is for experiments on this machine alone"
+            )
+        if secret is not None:
+            return cls(SecretGuard(secret))
+        if tls is not None:
+            keys = tls if isinstance(tls, Keys) else load(tls)
+            return cls(TlsGuard(), *contexts(keys.ca, keys.certificate, keys.key), keys)
+        for address in addresses:
+            if not is_loopback(parse_address(address)[0]):
+                raise UsageError(f"insecure=True is for loopback only, not for {address}")
+        return cls(Plain())
 
 
 class TlsPeer(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
@@ -30,7 +30,7 @@ class Route(NamedTuple):
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("forged", "may_publish", "name", "peer", "route", "urgent", "waiting")
+    __slots__ = ("closed", "forged", "may_publish", "name", "peer", "route", "urgent", "waiting")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
@@ -39,6 +39,8 @@ class Connection:
         """Who it is by its certificate, where there is one."""
         self.may_publish = True
         """Its certificate does not say that it only receives."""
+        self.closed = False
+        """Nothing more is taken from it."""
         self.urgent = False
         """It is the lane for the small and reliable packets."""
         self.forged = 0
@@ -64,8 +66,8 @@ class Connection:
         """Take no more from it."""
 
 
-Received = Callable[[bytes, Connection], None]
-"""Called with each packet that arrives."""
+Received = Callable[[Sequence[bytes], Connection], None]
+"""Called with the packets that arrive together."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,5 @@
-"""Packets over UDP, on the same port number as TCP: gossip goes as datagrams, what is large or reliable over TCP.
+"""Packets over UDP, on the same port number as TCP: gossip goes as datagrams. What is large, reliable or for a
+host by name goes over TCP.
 
 A datagram holds records as a stream does, so that small packets for one peer share one.
 """
@@ -6,11 +7,10 @@ A datagram holds records as a stream does, so that small packets for one peer sh
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import logging
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import cast
 
 from whence.core.wire import StreamDecoder, frame_stream
@@ -18,14 +18,12 @@ from whence.errors import RemoteError, UsageError
 from whence.live.net.tcp import TcpTransport
 from whence.live.net.transport import Connection, Received, is_loopback, parse_address
 
-log = logging.getLogger("whence.live.net")
-
 DATAGRAM = 60_000
 """Bytes of a datagram at most; what is larger goes over TCP."""
 TOGETHER = 1_400
 """Small packets share a datagram up to this size: one frame of an Ethernet. On loopback, up to `DATAGRAM`."""
 SOCKET_BUFFER = 4 << 20
-MAX_NAMES = 4096
+MAX_TARGETS = 4096
 
 
 class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
@@ -36,7 +34,7 @@ class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
 
     async def start(self, received: Received) -> None:
         self._out: dict[str, list[bytes]] = {}
-        self._resolved: dict[str, tuple[str, int, bool] | None] = {}
+        self._targets: dict[str, tuple[str, int] | None] = {}
         self._connection = Connection()
         await super().start(received)
         try:
@@ -56,12 +54,25 @@ class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
     # -- out ----------------------------------------------------------------------------------------------------
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
-        if reliable or len(data) + 4 > DATAGRAM:
-            super().send(to, data, reliable)
-            return
-        record = frame_stream(data, self.limits)
-        for address in to:
-            self._out.setdefault(address, []).append(record)
+        streams = list(to)
+        if not reliable and len(data) + 4 <= DATAGRAM:
+            record = frame_stream(data, self.limits)
+            for address in streams:
+                if self._target(address) is not None:
+                    self._out.setdefault(address, []).append(record)
+            streams = [address for address in streams if self._target(address) is None]
+        super().send(streams, data, reliable)
+
+    def _target(self, address: str) -> tuple[str, int] | None:
+        """Where datagrams for it go; None: to a name, or to an address that a peer has made up."""
+        if address not in self._targets:
+            while len(self._targets) >= MAX_TARGETS:
+                del self._targets[next(iter(self._targets))]
+            self._targets[address] = None
+            with suppress(UsageError, ValueError):
+                host, port = parse_address(address)
+                self._targets[address] = (str(ip_address(host)), port)
+        return self._targets[address]
 
     def flush(self) -> None:
         out, self._out = self._out, {}
@@ -70,47 +81,12 @@ class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
             if target is None or self._transport is None:
                 self.stats.peer_full += len(records)
                 continue
-            host, port, near = target
-            for datagram, count in _together(records, DATAGRAM if near else TOGETHER):
+            for datagram, count in _together(records, DATAGRAM if is_loopback(target[0]) else TOGETHER):
                 if self._paused:  # the network card is behind; asyncio would queue without end
                     self.stats.peer_full += count
                 else:
-                    self._transport.sendto(datagram, (host, port))
+                    self._transport.sendto(datagram, target)
         super().flush()
-
-    def _target(self, address: str) -> tuple[str, int, bool] | None:
-        """Where the datagram goes; a name is looked up in the background, what is for it meanwhile is lost."""
-        if address in self._resolved:
-            return self._resolved[address]
-        try:
-            host, port = parse_address(address)
-        except UsageError:  # made up by a peer
-            return None
-        while len(self._resolved) >= MAX_NAMES:
-            del self._resolved[next(iter(self._resolved))]
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            self._resolved[address] = None
-            task = self.loop.create_task(self._look_up(address, host, port))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-            return None
-        self._resolved[address] = (host, port, is_loopback(host))
-        return self._resolved[address]
-
-    async def _look_up(self, address: str, host: str, port: int) -> None:
-        family = socket.AF_UNSPEC
-        if self._transport is not None and (sock := self._transport.get_extra_info("socket")) is not None:
-            family = sock.family
-        try:
-            found = await self.loop.getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)
-        except OSError as error:
-            log.debug("%s cannot be looked up: %s", host, error)
-            self.loop.call_later(self.settings.max_backoff, self._resolved.pop, address, None)
-            return
-        name = str(found[0][4][0])
-        self._resolved[address] = (name, port, is_loopback(name))
 
     # -- in -----------------------------------------------------------------------------------------------------
 
@@ -125,8 +101,8 @@ class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
             self.stats.bad_stream += 1
             return
         self.stats.bad_stream += bool(decoder.buffered)
-        for packet in packets:
-            self.received(packet, self._connection)
+        if packets:
+            self.received(packets, self._connection)
 
     def error_received(self, error: Exception) -> None:
         """Nobody listens there (ICMP): the core finds out by itself."""

@@ -78,17 +78,9 @@ class Votes:
             raise DiskError(f"cannot read {path}: {error.strerror or error}") from error
 
     def save(self, memory: Memory) -> None:
-        new, path, left = self.directory / "vote.new", self.directory / "vote", memoryview(pack(memory))
+        path = self.directory / "vote"
         try:
-            fd = self._files.create(new)
-            try:
-                while left:
-                    left = left[self._files.write(fd, left) :]
-                self._files.sync(fd)
-            finally:
-                self._files.close(fd)
-            self._files.rename(new, path)
-            self._files.sync_directory(self.directory)
+            self._files.close(self._files.replace(self.directory / "vote.new", path, pack(memory)))
         except OSError as error:
             raise DiskError(f"cannot write {path}: {error.strerror or error}") from error
 
