@@ -11,7 +11,7 @@ import numpy as np
 
 from whence.audit.history import kernels as k
 from whence.audit.history.explain import FAMILY, causal_cycle, explain_level
-from whence.audit.history.graph import CLOCK_BYTES, Graph
+from whence.audit.history.graph import CLOCK_BYTES, NO_VERSIONS, Graph
 from whence.audit.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL, Level
 from whence.audit.history.model import INIT, Bytes, History, Ints, Longs
 from whence.audit.history.report import Anomaly, HistoryReport
@@ -102,43 +102,35 @@ def settle_levels(
 
 def _reads(history: History, notes: list[str], counted: Counter[str]) -> tuple[Graph, list[Anomaly]]:
     """Read consistency and reads-from."""
+    begin, key, value, keys = history.begin, history.key, history.value, history.keys
+    txn = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))
+    marked: dict[str, Bytes] = {}
+    versions = NO_VERSIONS
     if history.lists is not None:
-        judged = k.judge_lists(
-            history.begin, history.write, history.key, *history.lists, history.keys, history.aborted
-        )  # fmt: skip
-        what, value, repeated, versions = judged.what, judged.value, judged.repeated, judged.versions
-        marked = {"NonRepeatableRead": judged.twice, "IncompatibleOrder": judged.apart}
-        rows = k.exchange(history.begin, history.key, value, what, history.keys)
-        writer = judged.writer
-        rows.source[:] = writer[rows.place]
-        count = repeated.size
+        judged = k.judge_lists(begin, history.write, key, *history.lists, keys, history.aborted)
+        what, twice, marked["IncompatibleOrder"], writer, value, versions = judged
     else:
-        value, versions = history.value, None
-        what, twice = np.zeros(history.key.size, np.uint8), np.zeros(history.key.size, np.uint8)
-        k.classify(history.begin, history.write, history.key, value, what, twice)
-        rows = k.exchange(history.begin, history.key, value, what, history.keys)
-        repeated = np.empty(NAMED, np.int64)
-        count = k.match(*rows, *history.aborted, repeated)
-        writer = np.full(history.key.size, INIT, np.int32)
-        k.bring_back(rows, what, writer)
-        marked = {"NonRepeatableRead": twice}
-    by_key = k.group(rows, history.begin, history.keys)
-    _note_repeated(history, count, repeated[:NAMED], value, notes)
+        what, twice = np.zeros(key.size, np.uint8), np.zeros(key.size, np.uint8)
+        k.classify(begin, history.write, key, value, keys, what, twice)
+        writer = k.match(key, value, txn, keys, history.aborted, what, twice)
+    marked = {"NonRepeatableRead": (twice == 1).view(np.uint8), **marked}
+    _note_repeated(history, np.flatnonzero(twice == k.REPEATED), value, notes)
     _note_aborted(history, value, notes)
     findings = _bad_reads(history, what, marked, counted)
-    graph = Graph(history, *k.external(history.begin, history.key, value, what, writer), by_key)
-    if versions is not None:
-        graph.versions = versions
+    reads, finals = np.flatnonzero((what == k.READ) | (what == k.INTERMEDIATE)), np.flatnonzero(what == k.FINAL)
+    at = (reads - begin[txn[reads]]).astype(np.int32)
+    writers = k.sort_pairs(key[finals], txn[finals], keys)
+    graph = Graph(history, txn[reads], at, key[reads], writer[reads], value[reads], writers, versions)
     return graph, findings
 
 
-def _note_repeated(history: History, count: int, places: Longs, value: Longs, notes: list[str]) -> None:
-    for i in places[:count]:
+def _note_repeated(history: History, places: Longs, value: Longs, notes: list[str]) -> None:
+    for i in places[:NAMED]:
         what = f"({history.key_of(history.key[i])}, {history.value_of(value[i])})"
         told = f"{what} is written twice: reads of it are ambiguous; the first is taken as the writer"
         notes.append(f"{history.where(i)}: {told}")
-    if count > places.size:
-        notes.append(f"{count - places.size} more values were written twice")
+    if places.size > NAMED:
+        notes.append(f"{places.size - NAMED} more values were written twice")
 
 
 def _note_aborted(history: History, value: Longs, notes: list[str]) -> None:
@@ -257,8 +249,8 @@ def _causal_memory(graph: Graph, order: Ints, counted: Counter[str], findings: l
         before = [w for w, _, _ in graph.sources(t)] + [t - 1] * (graph.previous(t) is not None)
         for w in before:
             past[t] |= past[w] | 1 << w
-    those = graph.by_key
-    masks = [sum(1 << t for t in those.writers[b:e].tolist()) for b, e in pairwise(those.begin.tolist())]
+    begin, writers = (each.tolist() for each in graph.writers)
+    masks = [sum(1 << t for t in writers[b:e]) for b, e in pairwise(begin)]
     reads = dict(zip(graph.reader.tolist(), zip(graph.key.tolist(), graph.writer.tolist(), strict=True), strict=True))
     for first, end in pairwise(graph.first.tolist()):
         inside = past[end - 1] | 1 << (end - 1) if end > first else 0

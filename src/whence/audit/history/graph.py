@@ -29,6 +29,7 @@ EVERYTHING: Final = 1 << 22
 """Reads times sessions up to which all necessary edges of a violated level are listed, for the shortest cycle."""
 
 NO_EDGES: Final = np.empty((0, 5), np.int32)
+NO_VERSIONS: Final = np.empty((0, 3), np.int32)
 
 
 @dataclass
@@ -42,13 +43,13 @@ class Graph:
     key: Ints
     writer: Ints
     value: Longs
-    by_key: k.ByKey
-    versions: Ints = field(default_factory=lambda: np.empty((0, 3), np.int32))
+    writers: tuple[Longs, Ints]
+    """The writers of each key, by number: where those of a key begin, one more entry for all; and they."""
+    versions: Ints
     """Lists: neighbours in the longest list of a key. Rows: one, other, key."""
     clock_bytes: int = CLOCK_BYTES
     seconds: dict[str, float] = field(default_factory=dict)
     rounds: int = 0
-    candidates: int = 0
     clock: Any = None
     """Of all sessions, where there is memory for them."""
     known: Ints = field(default_factory=lambda: NO_EDGES)
@@ -59,6 +60,7 @@ class Graph:
         self.total = self.session.size
         self.begin = np.zeros(self.total + 1, np.int64)  # of each transaction: its first external read
         np.cumsum(np.bincount(self.reader, minlength=self.total), out=self.begin[1:])
+        self.txns = k.Transactions(self.first, self.session, self.begin, self.writer, self.at)
         self._columns: dict[int, Any] = {}
         self._order: Ints = np.empty(0, np.int32)
 
@@ -87,7 +89,7 @@ class Graph:
             return True
         s = int(self.session[one])
         if self.clock is None and s not in self._columns:  # clocks by blocks: make the one column that is asked for
-            self._columns[s] = self._clocks(self._order, s, s + 1)[:, 0]
+            self._columns[s] = k.clocks(self.txns, self._order, s, s + 1)[:, 0]
         seen = self._columns[s][other] if self.clock is None else self.clock[other, s]
         return bool(seen > one - self.first[s])
 
@@ -156,41 +158,34 @@ class Graph:
         wide = max(1, min(sessions, self.clock_bytes // (4 * max(1, self.total))))
         return [(low, min(sessions, low + wide)) for low in range(0, sessions, wide)]
 
-    def _clocks(self, order: Ints, low: int, high: int) -> Any:
-        return k.clocks(self.first, self.session, self.begin, self.writer, order, low, high)
-
     def every_edge(self) -> Ints | None:
         """All necessary edges, whatever the order; None: there are too many."""
         if self.reader.size * (self.first.size - 1) > EVERYTHING:
             return None
-        return self.edges(self._order, inverse(self._order), everything=True)
+        found = self.edges(self._order, inverse(self._order), everything=True)
+        return found[np.argsort(found[:, 3], kind="stable")]
 
     def edges(self, order: Ints, rank: Ints, everything: bool = False) -> Ints:
         """All necessary edges that contradict this order."""
-        those = self.by_key
-        by_rank = k.ranked(those.begin, those.writers, rank)
-        found = []
+        begin, writers = self.writers
+        ranks = rank[writers]
+        k.sort_each(begin, ranks)
+        found = [NO_EDGES]
         for low, high in self.blocks():
             clock = self.clock
             if clock is None:
                 with self.timed("clocks"):
-                    clock = self._clocks(order, low, high)
+                    clock = k.clocks(self.txns, order, low, high)
                 if high - low == self.first.size - 1:
                     self.clock = clock
             with self.timed("candidates"):
-                room = 1 << 16
-                while True:
-                    out = np.empty((room, 5), np.int32)
-                    count, looked = k.necessary(
-                        those.reader, those.at, those.key, those.writer, by_rank, those.writers, those.begin, rank,
-                        self.first, self.session, self.begin, self.writer, self.at, clock, low, high, out, everything,
-                    )  # fmt: skip
-                    if count <= room:
-                        break
-                    room = count
-                self.candidates += looked
-                found.append(out[:count])
-        return np.concatenate(found) if found else NO_EDGES
+                found.append(
+                    k.necessary(
+                        self.reader, self.key, self.txns, begin, writers, ranks, order, rank, clock, low, high,
+                        everything,
+                    )
+                )  # fmt: skip
+        return np.concatenate(found)
 
 
 def inverse(order: Ints) -> Ints:

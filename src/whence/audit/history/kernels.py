@@ -8,6 +8,7 @@ commit before t1: a *necessary* edge, whatever the guess. If there is none, the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 import numba
@@ -18,15 +19,18 @@ from whence.audit.history.model import INIT, NOTHING, Bytes, Ints, Longs
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Rows = NDArray[np.int32]
+Clock = NDArray[np.int32]
 
 INTERNAL, READ, FINAL, OVERWRITTEN = 0, 1, 2, 3
 THIN, ABORTED, FUTURE, NOT_OWN, NOT_LAST, INTERMEDIATE, PARTIAL, DUPLICATE = 4, 5, 6, 7, 8, 9, 10, 11
 """What an operation is. READ: external; FINAL: the last write of its transaction to the key. From THIN on: bad reads.
 The writer of an INTERMEDIATE read is known all the same; that of a PARTIAL one, which is the same of lists, is not."""
 
+REPEATED: Final = 2
+"""In `twice`, of a write: another write before it has the same key and value."""
+
 RC, RA, TCC = 0, 1, 2
-SHORT: Final = 48
-"""Operations of a transaction up to which looking back costs less than a table."""
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -35,279 +39,91 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @compiled
-def classify(begin: Longs, write: Bytes, key: Ints, value: Longs, what: Bytes, twice: Bytes) -> None:
+def classify(begin: Longs, write: Bytes, key: Ints, value: Longs, keys: int, what: Bytes, twice: Bytes) -> None:
     """Read consistency inside each transaction: fills `what` and `twice`. NOT_OWN is provisional."""
-    total = begin.size - 1
-    top = 0
-    for t in range(total):
-        if begin[t + 1] - begin[t] > SHORT:
-            for i in range(begin[t], begin[t + 1]):
-                top = max(top, key[i] + 1)
-    last_write = np.full(top, -1, np.int64)
-    last_read = np.full(top, -1, np.int64)
-    for t in range(total):
-        start, end = begin[t], begin[t + 1]
-        long = end - start > SHORT
-        for i in range(start, end):
-            own, before = -1, -1
-            if long:
-                own, before = last_write[key[i]], last_read[key[i]]
-                if own < start:
-                    own = -1
-                if before < start or before < own:
-                    before = -1
-            else:
-                for j in range(i - 1, start - 1, -1):
-                    if key[j] == key[i]:
-                        if write[j]:
-                            own = j
-                            break
-                        if before < 0:
-                            before = j
+    last = np.full((keys, 2), -1, np.int64)  # of each key: the last write, the last read
+    for t in range(begin.size - 1):
+        start = begin[t]
+        for i in range(start, begin[t + 1]):
+            own, before = last[key[i], 0], last[key[i], 1]
             if write[i]:
-                if own >= 0:
+                if own >= start:
                     what[own] = OVERWRITTEN
                 what[i] = FINAL
-                if long:
-                    last_write[key[i]] = i
+                last[key[i], 0] = i
                 continue
-            if before >= 0 and value[before] != value[i]:
+            if before >= start and before > own and value[before] != value[i]:
                 twice[i] = 1
-            if own < 0:
+            if own < start:
                 what[i] = READ
-            elif value[own] == value[i]:
-                what[i] = INTERNAL
             else:
-                what[i] = NOT_OWN
-            if long:
-                last_read[key[i]] = i
+                what[i] = INTERNAL if value[own] == value[i] else NOT_OWN
+            last[key[i], 1] = i
+
+
+def match(
+    key: Ints, value: Longs, txn: Ints, keys: int, aborted: tuple[Ints, Longs], what: Bytes, twice: Bytes
+) -> Ints:  # fmt: skip
+    """The writer of every external read. Classifies reads that are wrong, and marks REPEATED writes in `twice`.
+
+    Of several writes of one value the first is taken, unless only a later one is final. `aborted`: keys and values that
+    aborted transactions wrote.
+    """
+    writer = np.full(key.size, INIT, np.int32)
+    _match(*sort_pairs(key, np.arange(key.size, dtype=np.int32), keys), value, txn, what, twice, writer)
+    if aborted[0].size:
+        gone = set(zip(aborted[0].tolist(), aborted[1].tolist(), strict=True))
+        thin = np.flatnonzero(what == THIN)
+        what[[i for i in thin.tolist() if (int(key[i]), int(value[i])) in gone]] = ABORTED
+    return writer
 
 
 @compiled
-def slot(key: int, value: int, mask: int) -> int:
-    h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(value) * np.uint64(0xC2B2AE3D27D4EB4F)
+def _slot(value: int, mask: int) -> int:
+    h = np.uint64(value) * np.uint64(0xC2B2AE3D27D4EB4F)
     h ^= h >> np.uint64(29)
     return np.int64((h * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(20)) & mask  # type: ignore[return-value]
 
 
-# -- by key: rows are brought together by key, so that what belongs together fits into a cache
-
-BUCKET: Final = 1 << 13
-"""Rows of a bucket, about: 21 bytes each and a table of 64 KiB fit into the second-level cache."""
-BUCKETS: Final = 1 << 11
-"""At most so many: each is a stream that is written to at the same time."""
-
-
-class Buckets(NamedTuple):
-    """Rows by bucket of keys, in each bucket in their old order."""
-
-    start: Longs
-    """Where each bucket begins; one more entry for all."""
-    key: Ints
-    value: Longs
-    txn: Ints
-    place: Ints
-    """Which operation of the history it is."""
-    kind: Bytes
-    """What it is, as `kernels.classify` says; `match` says more of reads."""
-    source: Ints
-    """Of external reads: who wrote what they saw, after `match`."""
-
-
-def exchange(begin: Longs, key: Ints, value: Longs, what: Bytes, keys: int) -> Buckets:
-    """External reads and all writes of the history, by bucket."""
-    count = 1
-    while count < BUCKETS and count * BUCKET < key.size:
-        count *= 2
-    shift = 0
-    while (max(1, keys) - 1) >> shift >= count:
-        shift += 1
-    start = _count(key, what, shift, ((max(1, keys) - 1) >> shift) + 1)
-    made = empty(start)
-    _move(begin, key, value, what, shift, start[:-1].copy(), made.key, made.value, made.txn, made.place, made.kind)
-    return made
-
-
-def empty(start: Longs) -> Buckets:
-    """Room for rows."""
-    size = int(start[-1])
-    key, txn, place, source = (np.empty(size, np.int32) for _ in range(4))
-    return Buckets(start, key, np.empty(size, np.int64), txn, place, np.empty(size, np.uint8), source)
-
-
 @compiled
-def _count(key: Ints, what: Bytes, shift: int, count: int) -> Longs:
-    start = np.zeros(count + 1, np.int64)
-    for i in range(key.size):
-        if what[i] != INTERNAL:
-            start[(key[i] >> shift) + 1] += 1
-    for b in range(count):
-        start[b + 1] += start[b]
-    return start
-
-
-@compiled
-def _move(
-    begin: Longs, key: Ints, value: Longs, what: Bytes, shift: int, at: Longs, out_key: Ints, out_value: Longs,
-    out_txn: Ints, out_place: Ints, out_kind: Bytes,
-) -> None:  # fmt: skip
-    for t in range(begin.size - 1):
-        for i in range(begin[t], begin[t + 1]):
-            if what[i] != INTERNAL:
-                b = key[i] >> shift
-                n = at[b]
-                at[b] = n + 1
-                out_key[n] = key[i]
-                out_value[n] = value[i]
-                out_txn[n] = t
-                out_place[n] = i
-                out_kind[n] = what[i]
-
-
-@compiled
-def match(
-    start: Longs, key: Ints, value: Longs, txn: Ints, place: Ints, kind: Bytes, source: Ints, bad_key: Ints,
-    bad_value: Longs, repeated: Longs,
-) -> int:  # fmt: skip
-    """The writer of every external read; classifies those that are wrong. `bad_*`: writes of aborted transactions.
-
-    Of several writes of one value the first stays, unless only a later one is final. Returns how many are repeated; the
-    places of the first of them are put into `repeated`.
-    """
-    largest = 0
-    for b in range(start.size - 1):
-        largest = max(largest, start[b + 1] - start[b])
-    size = 16
-    while size < 2 * largest:
-        size *= 2
-    table = np.empty(size, np.int32)
-    count = 0
-    for b in range(start.size - 1):
-        low, high = start[b], start[b + 1]
-        size = 16
-        while size < 2 * (high - low):
+def _match(begin: Longs, place: Ints, value: Longs, txn: Ints, what: Bytes, twice: Bytes, writer: Ints) -> None:
+    """`place`: the operations by key. The writes of one key at a time are in a hash table by value."""
+    largest = 2
+    for x in range(begin.size - 1):
+        largest = max(largest, begin[x + 1] - begin[x])
+    whole = np.empty(4 * largest, np.int32)
+    for x in range(begin.size - 1):
+        those = place[begin[x] : begin[x + 1]]
+        size = 4
+        while size < 2 * those.size:
             size *= 2
-        mask = size - 1
-        table[:size] = -1
-        for n in range(low, high):
-            if (kind[n] != FINAL and kind[n] != OVERWRITTEN) or value[n] == NOTHING:
+        table = whole[:size]
+        table[:] = -1
+        for i in those:
+            if (what[i] != FINAL and what[i] != OVERWRITTEN) or value[i] == NOTHING:
                 continue
-            at = slot(key[n], value[n], mask)
-            while table[at] >= 0 and (key[table[at]] != key[n] or value[table[at]] != value[n]):
-                at = (at + 1) & mask
-            if table[at] < 0:
-                table[at] = n
+            at = _slot(value[i], size - 1)
+            while table[at] >= 0 and value[table[at]] != value[i]:
+                at = (at + 1) & (size - 1)
+            if table[at] >= 0:
+                twice[i] = REPEATED
+            if table[at] < 0 or (what[i] == FINAL and what[table[at]] != FINAL):
+                table[at] = i
+        for i in those:
+            if (what[i] != READ and what[i] != NOT_OWN) or value[i] == NOTHING:
                 continue
-            if count < repeated.size:
-                repeated[count] = place[n]
-            count += 1
-            if kind[n] == FINAL and kind[table[at]] != FINAL:
-                table[at] = n
-        for n in range(low, high):
-            source[n] = INIT
-            if (kind[n] != READ and kind[n] != NOT_OWN) or value[n] == NOTHING:
-                continue
-            at = slot(key[n], value[n], mask)
-            while table[at] >= 0 and (key[table[at]] != key[n] or value[table[at]] != value[n]):
-                at = (at + 1) & mask
+            at = _slot(value[i], size - 1)
+            while table[at] >= 0 and value[table[at]] != value[i]:
+                at = (at + 1) & (size - 1)
             w = table[at]
             if w < 0:
-                kind[n] = THIN
-                for j in range(bad_key.size):
-                    if bad_key[j] == key[n] and bad_value[j] == value[n]:
-                        kind[n] = ABORTED
-            elif txn[w] == txn[n]:
-                kind[n] = NOT_LAST if kind[n] == NOT_OWN else FUTURE
-            elif kind[n] == READ:
-                source[n] = txn[w]
-                if kind[w] != FINAL:
-                    kind[n] = INTERMEDIATE  # its writer is known all the same
-    return count
-
-
-def bring_back(rows: Buckets, what: Bytes, writer: Ints) -> None:
-    """What `match` found, by operation."""
-    reads = np.flatnonzero((rows.kind != FINAL) & (rows.kind != OVERWRITTEN))
-    writer[rows.place[reads]] = rows.source[reads]
-    what[rows.place[reads]] = rows.kind[reads]
-
-
-class ByKey(NamedTuple):
-    """The writers and the external reads of each key."""
-
-    begin: Longs
-    """Of each key: its first writer; one more entry for all."""
-    writers: Ints
-    """By number."""
-    reader: Ints
-    key: Ints
-    at: Ints
-    writer: Ints
-    """External reads, by key."""
-
-
-@compiled
-def _sizes(key: Ints, kind: Bytes, writers: Longs, reads: Longs) -> None:
-    for n in range(key.size):
-        if kind[n] == FINAL:
-            writers[key[n] + 1] += 1
-        elif kind[n] == READ or kind[n] == INTERMEDIATE:
-            reads[key[n] + 1] += 1
-    for x in range(writers.size - 1):
-        writers[x + 1] += writers[x]
-        reads[x + 1] += reads[x]
-
-
-@compiled
-def _fill(
-    key: Ints, txn: Ints, place: Ints, kind: Bytes, source: Ints, begin: Longs, to_writer: Longs, to_read: Longs,
-    writers: Ints, reader: Ints, read_key: Ints, at: Ints, writer: Ints,
-) -> None:  # fmt: skip
-    for n in range(key.size):
-        x = key[n]
-        if kind[n] == FINAL:
-            writers[to_writer[x]] = txn[n]
-            to_writer[x] += 1
-        elif kind[n] == READ or kind[n] == INTERMEDIATE:
-            r = to_read[x]
-            to_read[x] = r + 1
-            reader[r] = txn[n]
-            read_key[r] = x
-            at[r] = place[n] - begin[txn[n]]
-            writer[r] = source[n]
-
-
-def group(rows: Buckets, begin: Longs, keys: int) -> ByKey:
-    """The rows of each key together, after `match`."""
-    writers, reads = np.zeros(keys + 1, np.int64), np.zeros(keys + 1, np.int64)
-    _sizes(rows.key, rows.kind, writers, reads)
-    size = int(reads[-1])
-    made = ByKey(writers, np.empty(int(writers[-1]), np.int32), *(np.empty(size, np.int32) for _ in range(4)))
-    _fill(
-        rows.key, rows.txn, rows.place, rows.kind, rows.source, begin, writers[:-1].copy(), reads[:-1].copy(),
-        made.writers, made.reader, made.key, made.at, made.writer,
-    )  # fmt: skip
-    return made
-
-
-@compiled
-def ranked(begin: Longs, writers: Ints, rank: Ints) -> Ints:
-    """The writers of each key by rank."""
-    out = writers.copy()
-    for x in range(begin.size - 1):
-        low, high = begin[x], begin[x + 1]
-        if high - low > 24:
-            out[low:high] = out[low:high][np.argsort(rank[out[low:high]])]
-            continue
-        for n in range(low + 1, high):
-            t = out[n]
-            mine = rank[t]
-            i = n - 1
-            while i >= low and rank[out[i]] > mine:
-                out[i + 1] = out[i]
-                i -= 1
-            out[i + 1] = t
-    return out
+                what[i] = THIN
+            elif txn[w] == txn[i]:
+                what[i] = NOT_LAST if what[i] == NOT_OWN else FUTURE
+            elif what[i] == READ:
+                writer[i] = txn[w]
+                if what[w] != FINAL:
+                    what[i] = INTERMEDIATE  # its writer is known all the same
 
 
 # -- lists
@@ -318,7 +134,7 @@ class Listed(NamedTuple):
 
     what: Bytes
     twice: Bytes
-    """1: differs from the read before it in its transaction (NonRepeatableRead)."""
+    """1: differs from the read before it in its transaction (NonRepeatableRead). REPEATED: see `match`."""
     apart: Bytes
     """1: is no prefix of the longest list of its key (IncompatibleOrder)."""
     writer: Ints
@@ -326,8 +142,6 @@ class Listed(NamedTuple):
     """Of an append what it appends, of a read the last element."""
     versions: Ints
     """Neighbours in the longest list of a key. Rows: one, other, key."""
-    repeated: Longs
-    """Appends of a value that was appended to the key before."""
 
 
 def judge_lists(
@@ -337,23 +151,22 @@ def judge_lists(
     size = key.size
     op_of = np.repeat(np.arange(size, dtype=np.int32), np.diff(offset))
     kind = np.where(write[op_of] == 1, FINAL, READ).astype(np.uint8)
-    author = np.empty(op_of.size, np.int32)
-    repeated = np.empty(op_of.size, np.int64)
     names = np.where(write[op_of] == 1, op_of, np.int32(-2)).astype(np.int32)  # so that `match` names the append
-    whole = np.array([0, op_of.size], np.int64)
-    count = match(whole, key[op_of], element, names, op_of, kind, author, *aborted, repeated)
+    again = np.zeros(op_of.size, np.uint8)
+    author = match(key[op_of], element, names, keys, aborted, kind, again)
     value = np.full(size, NOTHING, np.int64)
     full = np.flatnonzero(np.diff(offset) > 0)
     value[full] = element[offset[full + 1] - 1]
     txn = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))
     what, twice, apart = (np.zeros(size, np.uint8) for _ in range(3))
+    twice[op_of[again > 0]] = REPEATED
     writer = np.full(size, INIT, np.int32)
     position, many, before = (np.zeros(size, np.int32) for _ in range(3))
     _own(txn, write, key, offset, element, keys, what, twice, position, many, before)
     _judge_reads(txn, write, offset, element, author, kind, position, many, before, what, writer)
     longest = np.full(keys, -1, np.int64)
     pairs = _list_versions(txn, write, key, offset, element, author, what, longest, apart)
-    return Listed(what, twice, apart, writer, value, pairs, repeated[:count])
+    return Listed(what, twice, apart, writer, value, pairs)
 
 
 @compiled
@@ -490,12 +303,19 @@ def _list_versions(
 # -- transactions
 
 
-def external(begin: Longs, key: Ints, value: Longs, what: Bytes, writer: Ints) -> tuple[Ints, Ints, Ints, Ints, Longs]:
-    """External reads whose writer is known, by reader: reader, operation, key, writer, value."""
-    reads = np.flatnonzero((what == READ) | (what == INTERMEDIATE))
-    reader = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))[reads]
-    at = (reads - begin[reader]).astype(np.int32)
-    return reader, at, key[reads], writer[reads], value[reads]
+class Transactions(NamedTuple):
+    """Sessions, and the external reads of each transaction."""
+
+    first: Ints
+    """Of each session."""
+    session: Ints
+    """Of each transaction."""
+    begin: Longs
+    """Of each transaction: its first read; one more entry for all."""
+    source: Ints
+    """Of each read: its writer."""
+    at: Ints
+    """Of each read: which operation of its transaction it is."""
 
 
 @compiled
@@ -519,64 +339,30 @@ def sort_pairs(one: Ints, other: Ints, total: int) -> tuple[Longs, Ints]:
 @compiled
 def topological(first: Ints, session: Ints, begin: Longs, after: Ints, wish: Longs) -> Ints:
     """An order that keeps session order and the pairs, lowest wish first among those that are ready; shorter if there
-    is a cycle. A heap of at most one transaction a session plus those that only wait for pairs."""
-    total = session.size
-    waits = np.zeros(total, np.int32)
-    for i in range(after.size):
-        waits[after[i]] += 1
-    for t in range(total):
+    is a cycle."""
+    waits = np.zeros(session.size, np.int32)
+    for other in after:
+        waits[other] += 1
+    for t in range(session.size):
         if t > first[session[t]]:
             waits[t] += 1
-    heap = np.empty(total + 1, np.int32)
-    size = 0
-    order = np.empty(total, np.int32)
+    ready = [(wish[t], np.int64(t)) for t in range(session.size) if waits[t] == 0]
+    heapify(ready)
+    order = np.empty(session.size, np.int32)
     done = 0
-    for t in range(total):
-        if waits[t] == 0:
-            size = _push(heap, size, t, wish)
-    while size:
-        t = heap[1]
-        size = _pop(heap, size, wish)
-        order[done] = t
+    while ready:
+        now = heappop(ready)[1]
+        order[done] = now
         done += 1
-        if t + 1 < total and session[t + 1] == session[t]:
-            waits[t + 1] -= 1
-            if waits[t + 1] == 0:
-                size = _push(heap, size, t + 1, wish)
-        for i in range(begin[t], begin[t + 1]):
-            o = after[i]
-            waits[o] -= 1
-            if waits[o] == 0:
-                size = _push(heap, size, o, wish)
+        if now + 1 < session.size and session[now + 1] == session[now]:
+            waits[now + 1] -= 1
+            if waits[now + 1] == 0:
+                heappush(ready, (wish[now + 1], now + 1))
+        for other in after[begin[now] : begin[now + 1]]:
+            waits[other] -= 1
+            if waits[other] == 0:
+                heappush(ready, (wish[other], np.int64(other)))
     return order[:done]
-
-
-@compiled
-def _push(heap: Ints, size: int, t: int, wish: Longs) -> int:
-    size += 1
-    at = size
-    while at > 1 and wish[heap[at >> 1]] > wish[t]:
-        heap[at] = heap[at >> 1]
-        at >>= 1
-    heap[at] = t
-    return size
-
-
-@compiled
-def _pop(heap: Ints, size: int, wish: Longs) -> int:
-    t = heap[size]
-    size -= 1
-    at = 1
-    while 2 * at <= size:
-        child = 2 * at
-        if child < size and wish[heap[child + 1]] < wish[heap[child]]:
-            child += 1
-        if wish[heap[child]] >= wish[t]:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = t
-    return size
 
 
 def is_topological(session: Ints, reader: Ints, writer: Ints, rank: Ints) -> bool:
@@ -587,23 +373,21 @@ def is_topological(session: Ints, reader: Ints, writer: Ints, rank: Ints) -> boo
 
 
 @compiled
-def clocks(
-    first: Ints, session: Ints, begin: Longs, sources: Ints, order: Ints, low: int, high: int
-) -> NDArray[np.int32]:
+def clocks(txns: Transactions, order: Ints, low: int, high: int) -> Clock:
     """Columns low .. high - 1 of the clocks: how many transactions of each session are in the past. They do not depend
     on the other columns; but only a writer of these sessions can be known to be covered already."""
+    first, session = txns.first, txns.session
     wide = high - low
     clock = np.zeros((session.size, wide), np.int32)
-    for n in range(order.size):
-        t = order[n]
+    for t in order:
         s = session[t]
         mine = clock[t]
         if t > first[s]:
             mine[:] = clock[t - 1]
             if low <= s < high:
                 mine[s - low] = t - first[s]
-        for i in range(begin[t], begin[t + 1]):
-            w = sources[i]
+        for i in range(txns.begin[t], txns.begin[t + 1]):
+            w = txns.source[i]
             if w < 0:
                 continue
             ws = session[w]
@@ -620,112 +404,78 @@ def clocks(
 
 
 @compiled
-def _find(those: Ints, low: int, high: int, t: int) -> int:
-    """The first place in low .. high whose entry is not below t."""
-    while low < high:
-        mid = (low + high) >> 1
-        if those[mid] < t:
-            low = mid + 1
-        else:
-            high = mid
-    return low
+def sort_each(begin: Longs, values: Ints) -> None:
+    """Sort the values of each key."""
+    for x in range(begin.size - 1):
+        values[begin[x] : begin[x + 1]].sort()
 
 
 @compiled
-def _find_rank(those: Ints, low: int, high: int, rank: Ints, wanted: int) -> int:
-    while low < high:
-        mid = (low + high) >> 1
-        if rank[those[mid]] < wanted:
-            low = mid + 1
-        else:
-            high = mid
-    return low
-
-
-@compiled
-def _level(t2: int, t3: int, at: int, first: Ints, session: Ints, begin: Longs, sources: Ints, when: Ints) -> int:
+def _level(t2: int, t3: int, at: int, txns: Transactions) -> int:
     """The weakest level whose condition holds for t2 and the read of t3 at operation `at`, given TCC's does."""
-    level = RA if session[t2] == session[t3] else TCC
-    for i in range(begin[t3], begin[t3 + 1]):
-        if sources[i] == t2:
-            if when[i] < at:
+    level = RA if txns.session[t2] == txns.session[t3] else TCC
+    for i in range(txns.begin[t3], txns.begin[t3 + 1]):
+        if txns.source[i] == t2:
+            if txns.at[i] < at:
                 return RC
             level = RA
     return level
 
 
 @compiled
-def _emit(out: NDArray[np.int32], count: int, t2: int, t1: int, t3: int, x: int, level: int) -> int:
-    """Add an edge if there is room; counts it in any case."""
-    if count < out.shape[0]:
-        out[count, 0], out[count, 1], out[count, 2], out[count, 3], out[count, 4] = t2, t1, t3, x, level
-    return count + 1
-
-
-@compiled
-def _direct(
-    t3: int, t1: int, x: int, at: int, b: int, e: int, by_number: Ints, rank: Ints, before: int, first: Ints,
-    session: Ints, begin: Longs, sources: Ints, when: Ints, clock: NDArray[np.int32], low: int, high: int,
-    out: NDArray[np.int32], count: int,
-) -> int:  # fmt: skip
-    """The last writer of x in the past of t3 of each session (AWDIT), and those that t3 reads from; with a rank above
-    `before`."""
-    for s in range(low, high):
-        seen = clock[t3, s - low]
-        if seen == 0:
-            continue
-        i = _find(by_number, b, e, first[s] + seen) - 1
-        if i >= b and by_number[i] >= first[s] and by_number[i] != t1 and rank[by_number[i]] > before:
-            t2 = by_number[i]
-            level = _level(t2, t3, at, first, session, begin, sources, when)
-            count = _emit(out, count, t2, t1, t3, x, level)
-    for j in range(begin[t3], begin[t3 + 1]):
-        t2 = sources[j]
-        if t2 >= 0 and t2 != t1 and low <= session[t2] < high and rank[t2] > before:
-            i = _find(by_number, b, e, t2)
-            if i < e and by_number[i] == t2:
-                count = _emit(out, count, t2, t1, t3, x, RC if when[j] < at else RA)
-    return count
+def _emit(out: Rows, count: int, a: int, b: int, c: int, d: int, e: int) -> Rows:
+    """Put a row into `out`, which is made larger if need be."""
+    if count == out.shape[0]:
+        out = np.concatenate((out, np.empty_like(out)))
+    out[count, 0], out[count, 1], out[count, 2], out[count, 3], out[count, 4] = a, b, c, d, e
+    return out
 
 
 @compiled
 def necessary(
-    reader: Ints, at: Ints, key: Ints, writer: Ints, by_rank: Ints, by_number: Ints, key_begin: Longs, rank: Ints,
-    first: Ints, session: Ints, begin: Longs, sources: Ints, when: Ints, clock: NDArray[np.int32], low: int,
-    high: int, out: NDArray[np.int32], everything: bool,
-) -> tuple[int, int]:  # fmt: skip
+    reader: Ints, key: Ints, txns: Transactions, begin: Longs, writers: Ints, ranks: Ints, order: Ints, rank: Ints,
+    clock: Clock, low: int, high: int, everything: bool,
+) -> Rows:  # fmt: skip
     """Necessary edges that contradict the guess (or else `everything`), with t2 of the sessions low .. high - 1.
 
-    `by_rank`, `by_number`: the writers of each key, sorted in two ways. Rows of `out`: t2, t1, t3, key, level. Returns
-    how many there are, which may be more than fit, and how many candidates were looked at. Where the guess puts many
-    writers between, the edges are found directly.
+    `begin`, `writers`: the writers of each key, by number; `ranks`: their ranks, sorted. Rows of the result: t2, t1,
+    t3, key, level. Where the guess puts many writers between, the edges are found directly.
     """
-    count = looked = 0
+    out = np.empty((1 << 10, 5), np.int32)
+    count = 0
     for r in range(reader.size):
-        t3, t1, x = reader[r], writer[r], key[r]
-        b, e = key_begin[x], key_begin[x + 1]
-        if b == e:
+        t3, t1, at, x = reader[r], txns.source[r], txns.at[r], key[r]
+        mine, by_rank = writers[begin[x] : begin[x + 1]], ranks[begin[x] : begin[x + 1]]
+        if not mine.size:
             continue
         before = INIT if t1 == INIT else rank[t1]
-        lo = _find_rank(by_rank, b, e, rank, before + 1)
-        if not everything and (lo == e or rank[by_rank[lo]] >= rank[t3]):
+        lo = np.searchsorted(by_rank, before + 1)
+        if not everything and (lo == mine.size or by_rank[lo] >= rank[t3]):
             continue
-        hi = _find_rank(by_rank, lo, e, rank, rank[t3])
-        if everything or hi - lo > 32 + 4 * (high - low):
-            looked += high - low
-            count = _direct(
-                t3, t1, x, at[r], b, e, by_number, rank, INIT if everything else before, first, session, begin,
-                sources, when, clock, low, high, out, count,
-            )  # fmt: skip
+        hi = np.searchsorted(by_rank, rank[t3])
+        if not everything and hi - lo <= 32 + 4 * (high - low):
+            for n in by_rank[lo:hi]:
+                t2 = order[n]
+                s = txns.session[t2]
+                if t2 != t1 and low <= s < high and clock[t3, s - low] > t2 - txns.first[s]:
+                    out = _emit(out, count, t2, t1, t3, x, _level(t2, t3, at, txns))
+                    count += 1
             continue
-        looked += hi - lo
-        for i in range(lo, hi):
-            t2 = by_rank[i]
-            s = session[t2]
-            if t2 != t1 and low <= s < high and clock[t3, s - low] > t2 - first[s]:
-                level = _level(t2, t3, at[r], first, session, begin, sources, when)
-                count = _emit(out, count, t2, t1, t3, x, level)
-    return count, looked
+        before = INIT if everything else before
+        for s in range(low, high):  # directly (AWDIT): the last writer of each session in the past of t3
+            seen = clock[t3, s - low]
+            i = np.searchsorted(mine, txns.first[s] + seen) - 1
+            if seen and i >= 0 and mine[i] >= txns.first[s] and mine[i] != t1 and rank[mine[i]] > before:
+                out = _emit(out, count, mine[i], t1, t3, x, _level(mine[i], t3, at, txns))
+                count += 1
+        for j in range(txns.begin[t3], txns.begin[t3 + 1]):  # and those that t3 reads from
+            t2 = txns.source[j]
+            if t2 >= 0 and t2 != t1 and low <= txns.session[t2] < high and rank[t2] > before:
+                i = np.searchsorted(mine, t2)
+                if i < mine.size and mine[i] == t2:
+                    out = _emit(out, count, t2, t1, t3, x, RC if txns.at[j] < at else RA)
+                    count += 1
+    return out[:count]
 
 
 @compiled
@@ -778,33 +528,28 @@ def strong(total: int, begin: Longs, after: Ints) -> Ints:
 
 @compiled
 def candidates(
-    reader: Ints, at: Ints, key: Ints, writer: Ints, by_rank: Ints, key_begin: Longs, rank: Ints, out: NDArray[np.int32]
-) -> int:
-    """Writers that the guess puts between a read's writer and its reader. Rows of `out`: t2, t1, t3, at, key."""
+    reader: Ints, at: Ints, key: Ints, writer: Ints, begin: Longs, ranks: Ints, order: Ints, rank: Ints
+) -> Rows:
+    """Writers that the guess puts between a read's writer and its reader. Rows: t2, t1, t3, at, key."""
+    out = np.empty((1 << 10, 5), np.int32)
     count = 0
     for r in range(reader.size):
-        t3, t1, x = reader[r], writer[r], key[r]
-        b, e = key_begin[x], key_begin[x + 1]
-        i = b if t1 == INIT else _find_rank(by_rank, b, e, rank, rank[t1] + 1)
-        while i < e and rank[by_rank[i]] < rank[t3]:
-            if by_rank[i] != t1:
-                if count < out.shape[0]:
-                    out[count, 0], out[count, 1], out[count, 2] = by_rank[i], t1, t3
-                    out[count, 3], out[count, 4] = at[r], x
+        t1 = writer[r]
+        by_rank = ranks[begin[key[r]] : begin[key[r] + 1]]
+        lo = np.searchsorted(by_rank, 0 if t1 == INIT else rank[t1] + 1)
+        for n in by_rank[lo : np.searchsorted(by_rank, rank[reader[r]])]:
+            if order[n] != t1:
+                out = _emit(out, count, order[n], t1, reader[r], at[r], key[r])
                 count += 1
-            i += 1
-    return count
+    return out[:count]
 
 
 @compiled
-def confirm(
-    found: NDArray[np.int32], clock: NDArray[np.int32], low: int, first: Ints, session: Ints, begin: Longs,
-    sources: Ints, when: Ints, level: Bytes,
-) -> None:  # fmt: skip
+def confirm(found: Rows, clock: Clock, low: int, txns: Transactions, level: Bytes) -> None:
     """The weakest level of each candidate that is a necessary edge; 255: it is none."""
     for i in range(found.shape[0]):
         t2, t3 = found[i, 0], found[i, 2]
-        s = session[t2]
+        s = txns.session[t2]
         level[i] = 255
-        if clock[t3, s - low] > t2 - first[s]:
-            level[i] = _level(t2, t3, found[i, 3], first, session, begin, sources, when)
+        if clock[t3, s - low] > t2 - txns.first[s]:
+            level[i] = _level(t2, t3, found[i, 3], txns)

@@ -30,7 +30,7 @@ from whence.audit.history import Anomaly, CycleEdge, History, HistoryReport, Lev
 from whence.audit.history import check as check_one
 from whence.audit.history import kernels as k
 from whence.audit.history.check import BAD, asked_levels, settle_levels
-from whence.audit.history.graph import Graph
+from whence.audit.history.graph import NO_VERSIONS, Graph
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.model import INIT
 from whence.audit.history.story import story
@@ -193,13 +193,14 @@ class Giant:
             "history", first, np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int32),
             np.empty(0, np.int64), 0, recorded, session_names=self.sessions,
         )  # fmt: skip
-        by_key = k.ByKey(np.zeros(1, np.int64), *[np.empty(0, np.int32)] * 5)
-        c = column
-        graph = _Spread(history, c["t"], c["at"], c["key"], c["writer"], c["value"], by_key)
-        graph.spark, graph.rows = self.spark, known
+        versions = NO_VERSIONS
         if self.lists:
             pairs = known.where(F.col("what") == VERSION).select("t", "writer", "key").toArrow()
-            graph.versions = np.stack([pairs[name].to_numpy().astype(np.int64) for name in pairs.column_names], axis=1)
+            versions = np.stack([pairs[name].to_numpy().astype(np.int64) for name in pairs.column_names], axis=1)
+        nobody = np.zeros(1, np.int64), np.empty(0, np.int32)
+        c = column
+        graph = _Spread(history, c["t"], c["at"], c["key"], c["writer"], c["value"], nobody, versions)
+        graph.spark, graph.rows = self.spark, known
         report = settle_levels(graph, levels, counted, [], notes, operations=operations)
         self._tell(report)
         return report
@@ -212,7 +213,7 @@ class Giant:
         twice = known.where("twice = 1").count()
         counted.update({"NonRepeatableRead": twice} if twice else {})
         notes = []
-        repeated = known.where(F.col("twice") == REPEATED)
+        repeated = known.where(F.col("twice") == k.REPEATED)
         if (count := repeated.count()) > 0:
             one = repeated.orderBy("key", "value").first()
             assert one is not None
@@ -311,9 +312,6 @@ VERSION: Final = 21
 """A row of its own for neighbours in the longest list of a key: `t`, then `writer`."""
 BAD_NAMES: Final = BAD | {APART: "IncompatibleOrder"}
 
-REPEATED: Final = 2
-"""In the column `twice`: a write whose value another write has, too."""
-
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -348,7 +346,7 @@ def _consistent(sessions: list[str]) -> Any:
         what, twice = np.zeros(columns.key.size, np.uint8), np.zeros(columns.key.size, np.uint8)
         value: Any = columns.value
         if columns.lists is None:
-            k.classify(columns.begin, columns.write, columns.key, columns.value, what, twice)
+            k.classify(columns.begin, columns.write, columns.key, columns.value, columns.keys, what, twice)
         else:
             what = np.where(columns.write == 1, k.FINAL, k.READ).astype(np.uint8)
             value = pa.ListArray.from_arrays(pa.array(columns.lists[0], pa.int32()), pa.array(columns.lists[1]))
@@ -377,16 +375,11 @@ def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         order = np.lexsort((column["at"], t))
         t, at, value = t[order], column["at"][order], column["value"][order]
         what, keys = column["what"][order].astype(np.uint8), column["key"][order]
-        codes, _, _ = code_keys(keys)
-        repeated = np.empty(t.size, np.int64)
-        gone = _gone(keys, codes, aborted)
-        writer = np.empty(t.size, np.int32)
-        whole = np.array([0, t.size], np.int64)
-        count = k.match(whole, codes, value, t, np.arange(t.size, dtype=np.int32), what, writer, *gone, repeated)
-        twice = column["twice"][order].copy()
-        twice[repeated[:count]] = REPEATED
+        codes, _, size = code_keys(keys)
+        twice = column["twice"][order].astype(np.uint8)
+        writer = k.match(codes, value, t, size, _gone(keys, codes, aborted), what, twice)
         return {
-            "key": keys, "value": value, "what": what.astype(np.int8), "twice": twice, "t": t,
+            "key": keys, "value": value, "what": what.astype(np.int8), "twice": twice.astype(np.int8), "t": t,
             "at": at, "writer": writer,
         }  # fmt: skip
 
@@ -416,8 +409,6 @@ def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
             np.append(begin, t.size).astype(np.int64), write, codes, lists.offsets.to_numpy().astype(np.int64),
             lists.flatten().to_numpy().astype(np.int64), size, _gone(keys, codes, aborted),
         )  # fmt: skip
-        twice = judged.twice.astype(np.int8)
-        twice[judged.repeated] = REPEATED
         writer = np.where(judged.writer >= 0, txns[judged.writer], INIT)
         apart, pairs = np.flatnonzero(judged.apart), judged.versions
         of_pairs = pairs[:, 2] if names is None else names[pairs[:, 2]]
@@ -427,7 +418,7 @@ def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
             "key": np.concatenate([keys, keys[apart], of_pairs]).astype(np.int64),
             "value": np.concatenate([judged.value, nothing]),
             "what": np.concatenate([judged.what, what]).astype(np.int8),
-            "twice": np.concatenate([twice, nothing]).astype(np.int8),
+            "twice": np.concatenate([judged.twice, nothing]).astype(np.int8),
             "t": np.concatenate([t, t[apart], txns[pairs[:, 0]]]).astype(np.int32),
             "at": np.concatenate([at, at[apart], nothing[apart.size :]]).astype(np.int32),
             "writer": np.concatenate([writer, nothing[: apart.size], txns[pairs[:, 1]]]).astype(np.int32),
@@ -436,28 +427,21 @@ def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
     return _stage(work)
 
 
-def _between(rank: Any) -> Any:
-    """Stage E: candidates, by key. `rank` is a broadcast."""
+def _between(orders: Any) -> Any:
+    """Stage E: candidates, by key. `orders`: the order and the ranks, as a broadcast."""
 
     def work(table: pa.Table) -> dict[str, Any]:
+        order, ranked = orders.value
         column = {name: table[name].to_numpy() for name in table.column_names}
         keys, what = column["key"], column["what"]
         codes, names, size = code_keys(keys)
         finals = np.flatnonzero(what == k.FINAL)
-        finals = finals[np.lexsort((rank.value[column["t"][finals]], codes[finals]))]
-        begin = np.searchsorted(codes[finals], np.arange(size + 1))
+        begin, ranks = k.sort_pairs(codes[finals], ranked[column["t"][finals]], size)
+        k.sort_each(begin, ranks)
         reads = np.flatnonzero((what == k.READ) | (what == k.INTERMEDIATE))
-        room = 1 << 16
-        while True:
-            out = np.empty((room, 5), np.int32)
-            count = k.candidates(
-                column["t"][reads], column["at"][reads], codes[reads], column["writer"][reads], column["t"][finals],
-                begin, rank.value, out,
-            )  # fmt: skip
-            if count <= room:
-                break
-            room = count
-        found = out[:count]
+        found = k.candidates(
+            column["t"][reads], column["at"][reads], codes[reads], column["writer"][reads], begin, ranks, order, ranked
+        )
         made = {name: found[:, i] for i, name in enumerate(("t2", "t1", "t3", "at"))}
         made["key"] = (found[:, 4] if names is None else names[found[:, 4]]).astype(np.int64)
         return made
@@ -469,17 +453,17 @@ def _tested(graph: Any, wide: int) -> Any:
     """Stage F: clocks of one block of sessions after the other, and the candidates with t2 in it."""
 
     def work(table: pa.Table) -> dict[str, Any]:
-        first, session, begin, writer, at, order = graph.value
+        txns, order = graph.value
         column = {name: table[name].to_numpy() for name in table.column_names}
-        blocks = session[column["t2"]] // wide
+        blocks = txns.session[column["t2"]] // wide
         parts: list[pa.Table] = []
         for block in np.unique(blocks):
             mine = np.flatnonzero(blocks == block)
             found = np.stack([column[name][mine] for name in ("t2", "t1", "t3", "at")], axis=1).astype(np.int32)
-            low, high = int(block) * wide, min(first.size - 1, (int(block) + 1) * wide)
-            clock = k.clocks(first, session, begin, writer, order, low, high)
+            low, high = int(block) * wide, min(txns.first.size - 1, (int(block) + 1) * wide)
+            clock = k.clocks(txns, order, low, high)
             level = np.empty(mine.size, np.uint8)
-            k.confirm(found, clock, low, first, session, begin, writer, at, level)
+            k.confirm(found, clock, low, txns, level)
             good = level < 255
             made = {name: found[good, i] for i, name in enumerate(("t2", "t1", "t3"))}
             parts.append(pa.table(made | {"key": column["key"][mine][good], "level": level[good].astype(np.int32)}))
@@ -500,9 +484,9 @@ class _Spread(Graph):
 
     def edges(self, order: Any, rank: Any, everything: bool = False) -> Any:
         context = self.spark.sparkContext
-        ranks = context.broadcast(rank)
+        ranks = context.broadcast((order, rank))
         found = self.rows.mapInArrow(_between(ranks), E_ROWS)
-        whole = context.broadcast((self.first, self.session, self.begin, self.writer, self.at, order))
+        whole = context.broadcast((self.txns, order))
         sessions = self.first.size - 1
         wide = max(1, min(sessions, BLOCK_BYTES // (4 * max(1, self.total))))
         blocks = -(-sessions // wide)
