@@ -8,7 +8,7 @@ from typing import Any
 
 from whence.audit.history import History, Op
 from whence.audit.history.levels import TRANSACTIONAL, Level
-from whence.audit.history.model import INIT
+from whence.audit.history.model import INIT, elements
 
 Writes = dict[tuple[Any, Any], int]
 
@@ -53,7 +53,7 @@ class Reference:
             if self.lists and wrong != "FutureRead":
                 assert isinstance(op.value, tuple)
                 self.lists_of.setdefault(op.key, []).append(op.value)
-            if wrong is None and not own.get(op.key):
+            if wrong in (None, "IntermediateRead") and not own.get(op.key):
                 last = op.value if not isinstance(op.value, tuple) else op.value[-1] if op.value else None
                 self.reads.append((t, i, op.key, INIT if last is None else self.writes[op.key, last]))
 
@@ -122,6 +122,33 @@ class Reference:
                         return False  # nothing commits before init
                     needed.add((t2, t1))
         return not any(those >> t & 1 for t, those in enumerate(closure(len(self.txns), needed)))
+
+    def recheck(self, found: dict[str, Any]) -> None:
+        """A finding, in its JSON form, follows from the operations."""
+        number = {place: t for t, place in enumerate(self.place)}
+        txns = {each["txn"]: number.get((each["session"], each["index"]), INIT) for each in found["transactions"]}
+        edges = found["edges"]
+        assert all(self._follows(edge, txns) for edge in edges), found
+        assert all(a["to"] == b["from"] for a, b in pairwise([*edges, *edges[:1]])), "no cycle"
+        assert edges or self.bad[found["pattern"]], found
+
+    def _follows(self, edge: dict[str, Any], txns: dict[str, int]) -> bool:
+        src, dst, key = txns[edge["from"]], txns[edge["to"]], edge.get("key")
+        if edge["kind"] == "so":
+            return src == INIT or (self.place[src][0] == self.place[dst][0] and src < dst)
+        if edge["kind"] == "vo":
+            return (src, dst) in self.versions
+        if edge["kind"] == "wr":
+            seen = [self.txns[t][i].value for t, i, k, _ in self.reads if (t, k) == (dst, key)]
+            last = [(elements(value) or (None,))[-1] for value in seen]
+            return edge["value"] in last and edge["value"] in self.appends[src, key]
+        reader, way = txns[edge["reader"]], edge["past"]
+        at = [i for t, i, k, w in self.reads if (t, k, w) == (reader, key, dst)]
+        chain = [edge["from"], *(step["to"] for step in way)]
+        good = bool(at and way) and (src, key) in self.appends and chain[-1] == edge["reader"]
+        good = good and all(self._follows(s, txns) and s["from"] == a for s, a in zip(way, chain, strict=False))
+        early = any(t == reader and w == src and i < max(at) for t, i, _, w in self.reads)
+        return good and (edge["level"] == "TCC" or (len(way) == 1 and (edge["level"] == "RA" or early)))
 
 
 def closure(total: int, pairs: set[tuple[int, int]]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -17,9 +18,9 @@ from tests.audit.history import cases
 from tests.audit.history.reference import Reference
 from tests.long import few
 from whence.audit.history import History, check, read
-from whence.audit.history.formats import read_dbcop, read_edn, read_jepsen
+from whence.audit.history.formats import read_dbcop, read_edn, read_jepsen, read_text
 from whence.audit.history.levels import TRANSACTIONAL
-from whence.audit.history.tables import from_table, from_text
+from whence.audit.history.tables import from_table
 from whence.errors import HistoryError
 
 NUMBER = int(os.environ.get("WHENCE_HISTORIES", "3000"))
@@ -119,7 +120,8 @@ OF_READS = {
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_tables_and_large_text_are_read_as_small_files_are(number: int, tmp_path: Path) -> None:
+def test_the_order_of_rows_and_transaction_numbers_do_not_matter(number: int, tmp_path: Path) -> None:
+    """A text file, one with transactions of a session out of order and blank lines, and a table of shuffled rows."""
     rng = Random(number)
     history = cases.generated(rng, 30, 4, 4, 4, repair=bool(number % 2))
     lines = [
@@ -130,8 +132,11 @@ def test_tables_and_large_text_are_read_as_small_files_are(number: int, tmp_path
     ]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     wanted = check(read(tmp_path / "a.txt"), TRANSACTIONAL).levels
-    found = from_text(tmp_path / "a.txt", "\n".join(lines).encode())
-    assert found is not None and check(found, TRANSACTIONAL).levels == wanted
+    assert wanted == check(history, TRANSACTIONAL).levels
+    text = re.sub(r"(\d+)\)", lambda found: f"{100 - int(found[1])})", "\n\n".join(lines))
+    again = read_text(tmp_path / "a.txt", text.encode())
+    assert check(again, TRANSACTIONAL).levels == wanted
+    assert again.origin is not None and sorted(again.origin) == list(range(1, 2 * len(lines), 2))
     names = ("session", "txn", "op", "kind", "key", "value")
     rows = [
         dict(zip(names, (session, txn, i, kind, f"k{key}", value), strict=True))

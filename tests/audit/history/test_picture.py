@@ -13,7 +13,6 @@ from tests.audit.history.cases import DATA, PATTERNS, WHY_SKIPPED
 from whence.audit.history import check
 from whence.audit.history.formats import read_text
 from whence.audit.history.picture import page, svg
-from whence.audit.history.story import shiviz
 from whence.cli import main
 
 
@@ -35,31 +34,6 @@ def test_every_pattern_is_drawn_or_told(pattern: str) -> None:
     assert ends >= len({(e.src, e.dst, e.kind) for e in found.edges})
     numbers = [float(n) for n in re.findall(r'(?:x|y|x1|y1|x2|y2)="(-?[\d.]+)"', drawn)]
     assert min(numbers) >= 0
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_log_for_shiviz(pattern: str) -> None:
-    """Vector clocks that know session order and reads-from, each event once."""
-    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()).encode())
-    report = check(history)
-    found = report.counterexample()
-    assert found is not None
-    log = shiviz(report, found)
-    if pattern == "CyclicCO":
-        assert log is None, "there are no clocks of a causal cycle"
-        return
-    assert log is not None
-    lines = log.splitlines()
-    clocks = {}
-    for place, event in zip(lines[::2], lines[1::2], strict=True):
-        host, clock = place.split(" ", 1)
-        clocks[event.partition(":")[0]] = (host, json.loads(clock))
-    assert set(clocks) == {report.name(t) for t in found.nodes() if t >= 0}
-    for edge in found.edges:
-        if edge.kind in ("so", "wr") and edge.src >= 0:
-            (host, one), (_, other) = clocks[report.name(edge.src)], clocks[report.name(edge.dst)]
-            assert one[host] <= other[host] and one != other
-    assert ("must commit before" in log) == any(edge.kind == "co" for edge in found.edges)
 
 
 def test_a_page_holds_no_markup_of_the_history() -> None:

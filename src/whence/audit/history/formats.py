@@ -15,14 +15,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from whence.audit.history import edn
-from whence.audit.history.model import History, Op, Status, Transaction, settle
+from whence.audit.history.model import History, Op, Status, Transaction, settle, without_loading
+from whence.audit.history.tables import bad_line, decoded, from_table, from_text, read_parquet
 from whence.errors import HistoryError
-
-SHOWN: Final = 80
-"""Characters of a bad line that an error shows."""
-LARGE: Final = 4 << 20
-"""Bytes of a text file above which it is read as a table, which is faster."""
-
 
 # -- which file has which format
 
@@ -116,92 +111,24 @@ def _content(path: Path) -> bytes:
         raise HistoryError(f"{path}: cannot be read: {reason}") from None
 
 
-def _text(path: Path, raw: bytes) -> str:
-    """As UTF-8, without a byte order mark."""
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise HistoryError(
-            f"{path}, line {line}: no text (byte {raw[error.start]:#04x}); is it another format?"
-        ) from None
-
-
-def _bad_line(path: Path, line: int, text: str, wanted: str) -> HistoryError:
-    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-    return HistoryError(f"{path}, line {line}: {shown!r} is not {wanted}")
-
-
 def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
 # -- plain text (Plume, PolySI) and AWDIT's hand-written test files
 
-LINE: Final = re.compile(r"([rw])\((\d+),(\d+),(\d+),(\d+|-1)\)")
 AWDIT: Final = re.compile(r"([rw]) (\S+) (\S+)")
 
 
 def read_text(path: Path, raw: bytes) -> History:
-    """One operation a line: `w(key,value,session,txn)`. Value 0 is the initial value, transaction -1 an aborted write.
-
-    The transactions of a session come in the order of their first lines.
-    """
-    if raw[:200].lstrip()[1:2] == b" ":
-        return _read_awdit(path, raw)
-    if len(raw) > LARGE:
-        from whence.audit.history.tables import from_text
-
-        if (made := from_text(path, raw)) is not None:
-            return made
-    txns: dict[tuple[str, str], Transaction] = {}
-    aborted: list[Transaction] = []
-    for number, line in enumerate(_text(path, raw).splitlines(), 1):
-        found = LINE.fullmatch(line)
-        if found is None:
-            if not line.strip():
-                continue
-            raise _bad_line(path, number, line, "an operation such as w(1,7,0,0): [rw](key,value,session,txn)")
-        kind, key, value, session, name = found.groups()
-        op = Op(kind == "w", int(key), int(value) or None, number)
-        if name == "-1":
-            aborted.append(Transaction(session, "-1", [op], Status.ABORTED))
-        else:
-            txns.setdefault((session, name), Transaction(session, name, recorded=number)).ops.append(op)
-    notes: list[str] = []
-    ordered = sorted(txns.values(), key=lambda txn: (int(txn.session), txn.recorded))
-    _unload(path, ordered, notes)
-    return settle(str(path), [*ordered, *aborted], notes=notes)
-
-
-def _unload(path: Path, txns: list[Transaction], notes: list[str]) -> None:
-    """Drop the writes of loading transactions; name every other write of the initial value.
-
-    A loading transaction is the first of its session and writes the initial value and nothing else: it is `init` again.
-    """
-    begun: set[str] = set()
-    dropped = 0
-    for txn in txns:
-        first = txn.session not in begun
-        begun.add(txn.session)
-        initial = [op for op in txn.ops if op.write and op.value is None]
-        if first and initial and len(initial) == len(txn.ops):
-            dropped += len(initial)
-            txn.ops = []
-        elif initial:
-            notes.append(
-                f"{path}, line {initial[0].line}: the initial value of key {initial[0].key} is written by a "
-                "transaction that does not only load: reads of it are ambiguous, and taken as reads of the initial "
-                "state"
-            )
-    if dropped:
-        notes.append(f"{dropped} writes of loading transactions were dropped: they write the initial state")
+    """Plume's and PolySI's operations, or AWDIT's."""
+    return _read_awdit(path, raw) if raw[:200].lstrip()[1:2] == b" " else from_text(path, raw)
 
 
 def _read_awdit(path: Path, raw: bytes) -> History:
     """`r key value` a line; a line of `-` ends a transaction, one of `=` a session. There is no initial value."""
     sessions: list[list[Transaction]] = [[Transaction("0", "0")]]
-    for number, line in enumerate(_text(path, raw).splitlines(), 1):
+    for number, line in enumerate(decoded(path, raw).splitlines(), 1):
         words = line.strip()
         last = sessions[-1]
         if not words:
@@ -214,7 +141,7 @@ def _read_awdit(path: Path, raw: bytes) -> History:
             last[-1].ops.append(Op(found[1] == "w", _number(found[2]), _number(found[3]), number))
             last[-1].recorded = last[-1].recorded or number
         else:
-            raise _bad_line(path, number, line, "`r key value`, `w key value`, a line of - or a line of =")
+            raise bad_line(path, number, line, "`r key value`, `w key value`, a line of - or a line of =")
     return settle(str(path), [txn for session in sessions for txn in session if txn.ops])
 
 
@@ -277,8 +204,7 @@ def read_bincode(path: Path, raw: bytes) -> History:
     if data.at != len(raw):
         raise HistoryError(f"{path}, byte {data.at}: {len(raw) - data.at} bytes after the end of the history")
     notes = [f"{failed} operations that did not succeed were left out"] if failed else []
-    _unload(path, [txn for txn in txns if txn.status is Status.COMMITTED], notes)
-    return settle(str(path), txns, notes=notes)
+    return without_loading(settle(str(path), txns, notes=notes))
 
 
 def read_dbcop(path: Path, data: Any) -> History:
@@ -313,7 +239,7 @@ def read_hist(path: Path, raw: bytes) -> History:
     """`[x:=1 y==2]` a transaction, `!` after it: not committed; dashes between sessions; `//` begins a comment."""
     txns: list[Transaction] = []
     session = number = 0
-    for at, line in enumerate(_text(path, raw).splitlines(), 1):
+    for at, line in enumerate(decoded(path, raw).splitlines(), 1):
         rest = line.partition("//")[0].strip()
         if rest and set(rest) == {"-"}:
             session, number = session + 1, 0
@@ -321,11 +247,11 @@ def read_hist(path: Path, raw: bytes) -> History:
         while rest:
             found = TXN.match(rest)
             if found is None:
-                raise _bad_line(path, at, line, "transactions such as [x:=1 y==2], or dashes between sessions")
+                raise bad_line(path, at, line, "transactions such as [x:=1 y==2], or dashes between sessions")
             ops = []
             for word in found[1].split():
                 if (event := EVENT.fullmatch(word)) is None:
-                    raise _bad_line(
+                    raise bad_line(
                         path, at, word, "an event: x:=1 (write), x==1 (read), x==? (read of the initial value)"
                     )
                 value = event[3] or event[4]
@@ -364,8 +290,7 @@ def read_cobra(folder: Path) -> History:
         skipped += _session(path, path.name.partition(".")[0], _content(path), txns, notes)
     if skipped:
         notes.append(f"{skipped} reads of Cobra's garbage collection were left out")
-    _unload(folder, [txn for txn in txns if txn.status is Status.COMMITTED], notes)
-    return settle(str(folder), txns, notes=notes)
+    return without_loading(settle(str(folder), txns, notes=notes))
 
 
 def _session(path: Path, session: str, raw: bytes, txns: list[Transaction], notes: list[str]) -> int:
@@ -415,7 +340,7 @@ def read_edn(path: Path, raw: bytes) -> History:
         return read_json(path, raw)
 
     def rows() -> Iterator[tuple[int, Any]]:
-        for line, form in edn.parse(path, _text(path, raw)):
+        for line, form in edn.parse(path, decoded(path, raw)):
             yield from ((line, each) for each in form) if isinstance(form, list) else [(line, form)]
 
     return read_jepsen(path, rows())
@@ -423,7 +348,7 @@ def read_edn(path: Path, raw: bytes) -> History:
 
 def read_json(path: Path, raw: bytes) -> History:
     """dbcop's JSON, or Jepsen's as an array or as lines: told apart by their shape."""
-    text = _text(path, raw)
+    text = decoded(path, raw)
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -531,8 +456,6 @@ def _typed(path: Path, op: Op) -> Op:
 
 
 def _read_table(path: Path, _: bytes = b"") -> History:
-    from whence.audit.history.tables import from_table, read_parquet
-
     return from_table(read_parquet(path), str(path))
 
 
@@ -551,13 +474,7 @@ class Format(NamedTuple):
 JSON: Final = dict.fromkeys((".json", ".jsonl"), read_json)
 FORMATS: Final = (
     Format("text", read_text, (".txt",), (b"w(", b"r(", b"w ", b"r ")),
-    Format(
-        "elle",
-        read_edn,
-        (".edn",),
-        (b"{:", b"[{:", b"[ {:", b"#jepsen", b";"),
-        dict.fromkeys((".json", ".jsonl"), read_json),
-    ),
+    Format("elle", read_edn, (".edn",), (b"{:", b"[{:", b"[ {:", b"#jepsen", b";"), JSON),
     Format("parquet", _read_table, (".parquet",), (b"PAR1",)),
     Format("json", read_json, (), (b"[", b"{"), JSON),
     Format("dbcop", read_json, (), (), {".bincode": read_bincode, ".hist": read_hist}),

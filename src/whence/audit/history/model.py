@@ -7,7 +7,7 @@ value (None) of every key and comes before everything. Transactions are numbered
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -36,6 +36,9 @@ class Status(StrEnum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     INDETERMINATE = "indeterminate"
+
+
+STATUSES: Final = tuple(Status)
 
 
 class Op(NamedTuple):
@@ -164,65 +167,123 @@ def _plain(name: Any) -> Any:
 
 
 def settle(file: str, txns: Iterable[Transaction], lists: bool = False, notes: Iterable[str] = ()) -> History:
-    """A history of these transactions, each session in its own order.
-
-    An indeterminate transaction counts as committed if a committed one read one of its writes (its own reads are
-    unknown), and else as one that never happened.
-    """
-    found, notes = list(txns), list(notes)
-    good = [txn for txn in found if txn.status is Status.COMMITTED]
-    read = {(op.key, v) for txn in good for op in txn.ops if not op.write for v in elements(op.value)}
+    """A history of these transactions, each session in its own order."""
+    found = sorted(txns, key=lambda txn: txn.status is Status.ABORTED)
     sessions: dict[str, list[Transaction]] = {}
-    taken = 0
     for txn in found:
-        if txn.status is Status.INDETERMINATE:
-            txn.ops = [op for op in txn.ops if op.write]
-            if not any((op.key, op.value) in read for op in txn.ops):
-                continue
-            taken += 1
-        if txn.status is not Status.ABORTED:
-            sessions.setdefault(txn.session, []).append(txn)
-    if taken:
-        notes.append(f"{taken} indeterminate transactions are taken as committed: their writes were read")
-    bad = [(op.key, op.value) for txn in found if txn.status is Status.ABORTED for op in txn.ops if op.write]
-    return _columns(file, sessions, bad, lists, notes)
-
-
-def _columns(
-    file: str, sessions: dict[str, list[Transaction]], bad: list[tuple[Key, Value]], lists: bool, notes: list[str]
-) -> History:
-    """Transactions as columns; `bad` are the writes of aborted ones."""
+        sessions.setdefault(txn.session, []).append(txn)
+    found = [txn for session in sessions.values() for txn in session]
+    ops = [op for txn in found for op in txn.ops]
     keys: dict[Key, int] = {}
     values: dict[Value, int] = {}
-    txns = [txn for session in sessions.values() for txn in session]
-    ops = [op for txn in txns for op in txn.ops]
     key = [keys.setdefault(op.key, len(keys)) for op in ops]
     seen = [[values.setdefault(v, len(values)) for v in elements(op.value)] for op in ops]
-    known = [(keys[x], values[v]) for x, v in bad if x in keys and v in values]
     sizes = [len(each) for each in seen]
     flat = np.array([v for each in seen for v in each], np.int64)
     value = np.full(len(ops), NOTHING, np.int64)
     if not lists:
         value[np.array(sizes, bool)] = flat
-    return History(
+    history = History(
         file,
-        np.cumsum([0, *map(len, sessions.values())]).astype(np.int32),
-        np.cumsum([0, *(len(txn.ops) for txn in txns)]).astype(np.int64),
+        _offsets([len(session) for session in sessions.values()], np.int32),
+        _offsets([len(txn.ops) for txn in found]),
         np.array([op.write for op in ops], np.uint8),
         np.array(key, np.int32),
         value,
         len(keys),
-        np.array([txn.recorded for txn in txns], np.int64),
-        (np.array([x for x, _ in known], np.int32), np.array([v for _, v in known], np.int64)),
-        notes,
-        list(keys),
-        list(values),
-        list(sessions),
-        [txn.name for txn in txns],
-        np.array([op.line for op in ops], np.int64) if any(op.line for op in ops) else None,
-        "line",
-        (np.cumsum([0, *sizes]).astype(np.int64), flat) if lists else None,
+        np.array([txn.recorded for txn in found], np.int64),
+        notes=list(notes),
+        key_names=list(keys),
+        value_names=list(values),
+        session_names=list(sessions),
+        labels=[txn.name for txn in found],
+        origin=np.array([op.line for op in ops], np.int64) if any(op.line for op in ops) else None,
+        unit="line",
+        lists=(_offsets(sizes), flat) if lists else None,
     )
+    return happened(history, np.array([STATUSES.index(txn.status) for txn in found], np.uint8))
+
+
+def happened(history: History, status: Bytes) -> History:
+    """The transactions that happened. `status`: of each, as its place in `STATUSES`.
+
+    An indeterminate transaction counts as committed if a committed one read one of its writes (its own reads are
+    unknown), and else as one that never happened.
+    """
+    if not status.any():
+        return history
+    sizes = np.diff(history.begin)
+    of, key, write = np.repeat(status, sizes), history.key, history.write == 1
+    offset, element = history.lists or (np.arange(key.size + 1), history.value)
+    seen = np.append(element, NOTHING)[offset[:-1]]  # of an append what it appends
+    gone = np.flatnonzero((of == 1) & write)
+    good = status == 0
+    doubtful = np.flatnonzero((of == 2) & write)
+    if doubtful.size:
+        reader = np.repeat(np.arange(key.size), np.diff(offset))
+        reads = np.flatnonzero((of[reader] == 0) & ~write[reader] & (element != NOTHING))
+        known = set(zip(key[reader[reads]].tolist(), element[reads].tolist(), strict=True))
+        txn = np.repeat(np.arange(status.size), sizes)
+        taken = {int(txn[i]) for i in doubtful if (int(key[i]), int(seen[i])) in known}
+        good[list(taken)] = True
+        if taken:
+            told = f"{len(taken)} indeterminate transactions are taken as committed: their writes were read"
+            history.notes.append(told)
+    history.aborted = key[gone], seen[gone]
+    return _kept(history, good, np.repeat(good, sizes) & ((of == 0) | write))
+
+
+def without_loading(history: History) -> History:
+    """Drop the writes of loading transactions, and name every other write of the initial value.
+
+    A loading transaction is the first of its session and writes the initial value and nothing else: it is `init` again.
+    """
+    initial = (history.write == 1) & (history.value == NOTHING)
+    if not initial.any():
+        return history
+    sizes, many = np.diff(history.begin), np.diff(np.append(0, np.cumsum(initial))[history.begin])
+    loads = np.zeros(sizes.size, bool)
+    loads[history.first[:-1]] = True
+    loads &= (many == sizes) & (many > 0)
+    for t in np.flatnonzero((many > 0) & ~loads).tolist():
+        at = history.begin[t] + int(initial[history.begin[t] : history.begin[t + 1]].argmax())
+        history.notes.append(
+            f"{history.where(at)}: the initial value of key {history.key_of(history.key[at])} is written by a "
+            "transaction that does not only load: reads of it are ambiguous, and taken as reads of the initial state"
+        )
+    if loads.any():
+        dropped = int(sizes[loads].sum())
+        history.notes.append(f"{dropped} writes of loading transactions were dropped: they write the initial state")
+    return _kept(history, np.ones(sizes.size, bool), ~np.repeat(loads, sizes))
+
+
+def _kept(history: History, txns: Any, ops: Any) -> History:
+    """These transactions with these operations; sessions without a transaction go, too."""
+    sessions = np.bincount(history.session[txns], minlength=history.first.size - 1)
+    names: Any = [str(s) for s in range(sessions.size)] if history.session_names is None else history.session_names
+    many = np.diff(np.append(0, np.cumsum(ops))[history.begin])
+    labels, lists, values = history.labels, history.lists, history.value
+    if lists is not None:
+        sizes = np.diff(lists[0])
+        lists = _offsets(sizes[ops]), lists[1][np.repeat(ops, sizes)]
+    return replace(
+        history,
+        first=_offsets(sessions[sessions > 0], np.int32),
+        begin=_offsets(many[txns]),
+        write=history.write[ops],
+        key=history.key[ops],
+        value=values[ops] if values.size else values,
+        recorded=None if history.recorded is None else history.recorded[txns],
+        session_names=[names[s] for s in np.flatnonzero(sessions)],
+        labels=None if labels is None else np.asarray(labels)[txns],
+        origin=None if history.origin is None else history.origin[ops],
+        lists=lists,
+    )
+
+
+def _offsets(sizes: Any, kind: Any = np.int64) -> Any:
+    """Where things of these sizes begin, one more entry for all."""
+    return np.append(0, np.cumsum(sizes)).astype(kind)
 
 
 def elements(value: Value) -> tuple[Scalar, ...]:

@@ -6,7 +6,8 @@ cycle with its reason. Dashed arrows are the way that puts a writer into its rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from os.path import commonpath
 from pathlib import PurePath
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.model import INIT
-from whence.audit.history.report import Anomaly, CausalStep, CycleEdge, HistoryReport
+from whence.audit.history.report import Anomaly, CycleEdge, HistoryReport
 from whence.audit.history.story import story
 
 DRAWN = 50
@@ -23,13 +24,8 @@ OPS = 6
 """Operations shown in a box."""
 CHARS = 26
 WIDE, LINE, GAP_X, GAP_Y, LEFT = 200, 18, 110, 60, 110
-KINDS = {
-    "so": ("session order", "so"),
-    "wr": ("reads from", "wr"),
-    "co": ("must commit before", "co"),
-    "vo": ("version order of the list", "vo"),
-}
-"""Kind of an edge -> what it means, and its class in the style."""
+KINDS = {"so": "session order", "wr": "reads from", "co": "must commit before", "vo": "version order of the list"}
+"""Kind of an edge, which is its class in the style -> what it means."""
 
 
 class Box(NamedTuple):
@@ -93,13 +89,9 @@ def _cell(holds: bool | None) -> str:
 
 
 def _legend(found: Anomaly) -> str:
-    kinds = dict.fromkeys(step.kind for step in _steps(found))
-    items = (f'<span class="{KINDS[kind][1]}">{escape(kind)}</span> {KINDS[kind][0]}' for kind in kinds)
+    kinds = dict.fromkeys(step.kind for step in found.steps())
+    items = (f'<span class="{kind}">{kind}</span> {KINDS[kind]}' for kind in kinds)
     return f'<p class="legend">{" &nbsp; ".join(items)}; dashed: how the writer came into the reader&#39;s past</p>'
-
-
-def _steps(found: Anomaly) -> list[CausalStep]:
-    return [*found.edges, *(step for edge in found.edges for step in edge.past)]
 
 
 def svg(report: HistoryReport, found: Anomaly) -> str:
@@ -124,25 +116,24 @@ def svg(report: HistoryReport, found: Anomaly) -> str:
 
 def _places(report: HistoryReport, found: Anomaly) -> tuple[dict[int, Box], dict[str, float]]:
     """Boxes in the rows of their sessions, causes to the left of effects where that is possible."""
-    nodes, keys = found.nodes(), {step.key for step in _steps(found)}
-    column = _columns(nodes, [step for step in _steps(found) if step.kind != "co"])
-    sessions = sorted({_session(report, t) for t in nodes})
+    keys = {step.key for step in found.steps()}
+    column = _columns(found)
+    rows: dict[str, list[int]] = {}
+    for t in sorted(found.nodes(), key=lambda t: (_session(report, t), t)):
+        rows.setdefault(_session(report, t), []).append(t)
     boxes: dict[int, Box] = {}
     lanes: dict[str, float] = {}
     y = 50.0
-    for session in sessions:
-        here = [t for t in nodes if _session(report, t) == session]
-        row: list[Box] = []
+    for session, here in rows.items():
         taken = -1
-        for t in sorted(here, key=lambda t: (-1, 0) if t == INIT else (report.place(t)[1], t)):
+        for t in here:
             taken = max(taken + 1, column[t])
             ops = [str(op) for op in report.shown.get(t, []) if op.key in keys]
             more = [f"and {len(ops) - OPS} more"] if len(ops) > OPS else []
             lines = tuple(_short(line, CHARS) for line in [*ops[:OPS], *more])
             boxes[t] = Box(LEFT + taken * (WIDE + GAP_X), y, lines)
-            row.append(boxes[t])
         lanes[session] = y + 20
-        y += max(box.high for box in row) + GAP_Y
+        y += max(boxes[t].high for t in here) + GAP_Y
     return boxes, lanes
 
 
@@ -150,36 +141,25 @@ def _session(report: HistoryReport, t: int) -> str:
     return "initial state" if t == INIT else f"session {report.place(t)[0]}"
 
 
-def _columns(nodes: Sequence[int], steps: Iterable[CausalStep]) -> dict[int, int]:
-    """The longest way to each node. An edge that closes a cycle of causes is left out."""
-    column = dict.fromkeys(nodes, 0)
-    kept: list[tuple[int, int]] = []
-    for step in steps:
-        after = {step.dst}
-        for _ in kept:
-            after |= {dst for src, dst in kept if src in after}
-        if step.src not in after:
-            kept.append((step.src, step.dst))
+def _columns(found: Anomaly) -> dict[int, int]:
+    """The longest way to each transaction; a cycle of causes would have no end, so it ends at their number."""
+    column = dict.fromkeys(found.nodes(), 0)
     for _ in column:
-        for src, dst in kept:
-            column[dst] = max(column[dst], column[src] + 1)
+        for step in found.steps():
+            if step.kind != "co":
+                column[step.dst] = min(len(column) - 1, max(column[step.dst], column[step.src] + 1))
     return column
 
 
 def _arrows(found: Anomaly, boxes: dict[int, Box]) -> list[str]:
     drawn: list[str] = []
-    between: dict[tuple[int, int], int] = {}
-    seen: set[tuple[int, int, str, object]] = set()
-    for step in _steps(found):
-        name = (step.src, step.dst, step.kind, step.key)
-        if name in seen:
-            continue
-        seen.add(name)
-        pair = (min(step.src, step.dst), max(step.src, step.dst))
-        bend = between[pair] = between.get(pair, 0) + 1
+    between: Counter[frozenset[int]] = Counter()
+    for step in {(step.src, step.dst, step.kind, step.key): step for step in reversed(found.steps())}.values():
+        pair = frozenset((step.src, step.dst))
+        between[pair] += 1
         label = step.kind if step.key is None else f"{step.kind} {step.key}"
         dashed = "" if isinstance(step, CycleEdge) else ' stroke-dasharray="5 4"'
-        drawn.append(_arrow(boxes[step.src], boxes[step.dst], step.kind, _short(label, 20), dashed, bend))
+        drawn.append(_arrow(boxes[step.src], boxes[step.dst], step.kind, _short(label, 20), dashed, between[pair]))
     return drawn
 
 
@@ -239,12 +219,8 @@ svg text { font: 13px ui-monospace, monospace; fill: var(--ink); }
 .lane { stroke: var(--line); } .session { fill: var(--soft) !important; }
 .box { fill: var(--box); stroke: var(--soft); }
 .name { font-weight: 700 !important; } .back { fill: var(--paper); } .label { text-anchor: middle; }
-path { fill: none; stroke-width: 1.8; }
-path.so { stroke: var(--so); } path.wr { stroke: var(--wr); } path.co { stroke: var(--co); }
-path.vo { stroke: var(--vo); }
-text.so, span.so { fill: var(--so) !important; color: var(--so); } text.wr, span.wr { fill: var(--wr) !important;
-  color: var(--wr); } text.co, span.co { fill: var(--co) !important; color: var(--co); } text.vo, span.vo {
-  fill: var(--vo) !important; color: var(--vo); } .tip { stroke: none; } .tip.so { fill: var(--so); } .tip.wr {
-  fill: var(--wr); } .tip.co { fill: var(--co); } .tip.vo { fill: var(--vo); }
+.so { --kind: var(--so); } .wr { --kind: var(--wr); } .co { --kind: var(--co); } .vo { --kind: var(--vo); }
+path { fill: none; stroke-width: 1.8; stroke: var(--kind); } .tip { stroke: none; fill: var(--kind); }
+text.label, .legend span { fill: var(--kind) !important; color: var(--kind); }
 .legend { color: var(--soft); } .legend span { font-family: ui-monospace, monospace; font-weight: 700; }
 </style></head><body>"""

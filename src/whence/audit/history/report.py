@@ -48,10 +48,13 @@ class Anomaly:
     at: int | None = None
     """Which operation of the first transaction is the bad read."""
 
+    def steps(self) -> list[CausalStep]:
+        """The edges of the cycle, and then those on the ways from a writer to its reader."""
+        return [*self.edges, *(step for edge in self.edges for step in edge.past)]
+
     def nodes(self) -> tuple[int, ...]:
-        """All transactions that the story names, also those on the way from a writer to its reader."""
-        ways = [t for edge in self.edges for step in edge.past for t in (step.src, step.dst)]
-        return tuple(dict.fromkeys([*self.txns, *ways]))
+        """All transactions that the story names."""
+        return tuple(dict.fromkeys([*self.txns, *(t for step in self.steps() for t in (step.src, step.dst))]))
 
     @property
     def level(self) -> Level:

@@ -1,4 +1,4 @@
-"""What a check leaves in a folder: verdicts, findings, the cycle for ShiViz, and certificates."""
+"""What a check leaves in a folder: verdicts, findings and certificates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from whence.audit.history.report import HistoryReport
-from whence.audit.history.story import shiviz
 
 
 def certificate(report: HistoryReport) -> dict[str, Any] | None:
@@ -25,10 +24,6 @@ def save(folder: Path, name: str, report: HistoryReport, certify: bool) -> list[
     with (folder / "findings.jsonl").open("a", encoding="utf-8") as out:
         for found in report.findings:
             out.write(json.dumps({"file": report.file, **report.finding_dict(found)}, default=str) + "\n")
-    worst = report.counterexample()
-    if worst is not None and worst.edges and (log := shiviz(report, worst)) is not None:
-        made.append(folder / f"{name}.shiviz.log")
-        made[-1].write_text(log, encoding="utf-8")
     proof = certificate(report) if certify else None
     if proof is not None:
         made += [folder / f"{name}.operations.jsonl", folder / f"{name}.certificate.json"]

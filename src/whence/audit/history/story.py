@@ -1,10 +1,8 @@
-"""The story of a violation, small enough to check by hand; and the same as a log for ShiViz."""
+"""The story of a violation, small enough to check by hand."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from itertools import pairwise
 
 from whence.audit.history.levels import PATTERNS, Level
 from whence.audit.history.model import INIT, Value
@@ -52,7 +50,7 @@ def tell(report: HistoryReport, found: Anomaly) -> Iterator[str]:
         yield f"  {found.detail}"
         yield f"  This {PATTERNS[found.pattern][1]}."
         return
-    keys = {edge.key for edge in found.edges} | {step.key for edge in found.edges for step in edge.past}
+    keys = {step.key for step in found.steps()}
     nodes = [t for t in found.nodes() if t != INIT]
     wide = max(len(report.name(t)) for t in nodes)
     sessions = max(len(report.place(t)[0]) for t in nodes)
@@ -94,30 +92,3 @@ def _edge(report: HistoryReport, edge: CycleEdge) -> Iterator[str]:
 
 def _value(value: Value) -> str:
     return "initial" if value is None else str(value)
-
-
-def shiviz(report: HistoryReport, found: Anomaly) -> str | None:
-    """The causal order of a cycle's transactions as a log for ShiViz; None if it has a cycle itself, for then there are
-    no vector clocks. What must commit before what stands in the text of the event: it contradicts the picture."""
-    waiting = sorted((t for t in found.nodes() if t != INIT), key=lambda t: report.place(t))
-    steps = [step for edge in found.edges for step in (edge, *edge.past)]
-    before = {t: {step.src for step in steps if step.dst == t and step.kind in ("so", "wr")} - {INIT} for t in waiting}
-    for one, other in pairwise(waiting):
-        before[other] |= {one} if report.place(one)[0] == report.place(other)[0] else set()
-    clocks: dict[int, dict[str, int]] = {}
-    lines = []
-    while waiting:
-        ready = next((t for t in waiting if before[t] <= set(clocks)), None)
-        if ready is None:
-            return None
-        waiting.remove(ready)
-        host = f"session-{'_'.join(report.place(ready)[0].split())}"
-        clock: dict[str, int] = {}
-        for t in before[ready]:
-            clock |= {name: max(count, clock.get(name, 0)) for name, count in clocks[t].items()}
-        clocks[ready] = clock = clock | {host: clock.get(host, 0) + 1}
-        ops = "  ".join(str(op) for op in report.shown.get(ready, []))
-        later = [report.name(edge.dst) for edge in found.edges if edge.kind == "co" and edge.src == ready]
-        must = f"; must commit before {', '.join(later)}" if later else ""
-        lines.append(f"{host} {json.dumps(dict(sorted(clock.items())))}\n{report.name(ready)}: {ops}{must}")
-    return "\n".join([*lines, ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.audit.history.model import NOTHING, Bytes, History, Ints, Longs, Status
+from whence.audit.history.model import NOTHING, STATUSES, Bytes, History, Ints, Longs, happened, without_loading
 from whence.errors import HistoryError
 
 REQUIRED = ("session", "txn", "kind", "key", "value")
@@ -25,7 +26,8 @@ status   string, optional    committed (default), aborted or indeterminate
 seq      integer, optional   when the transaction was recorded: a first guess of the commit order, no more
 history  string, optional    which history, where a table has many
 """
-STATUSES: Final = tuple(Status)
+SHOWN: Final = 80
+"""Characters of a bad line that an error shows."""
 compute: Any = pc
 
 
@@ -75,8 +77,8 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def from_table(table: Any, file: str) -> History:
-    """The history in an Arrow table; see SCHEMA."""
+def from_table(table: Any, file: str, loads: bool = False) -> History:
+    """The history in an Arrow table; see SCHEMA. `loads`: writes of the initial value are for `without_loading`."""
     gate(table, file)
     names, session = _coded(table["session"])
     txn = _longs(table["txn"])
@@ -84,59 +86,56 @@ def from_table(table: Any, file: str) -> History:
     key, key_names, keys = code_keys(table["key"])
     kind = _dictionary(table["kind"])
     write = np.array([word != "r" for word in kind.dictionary.to_pylist()], np.uint8)[kind.indices.to_numpy()]
-    lists = is_list(table["value"].type)
-    offset, value, value_names = _values(table, file, write) if lists else (None, *_values_of(table["value"]))
     order = _sorted(file, names, session, txn, op)
-    notes: list[str] = []
-    aborted = (np.empty(0, np.int32), np.empty(0, np.int64))
-    if "status" in table.column_names and table["status"].null_count < len(table):
-        status = compute.fill_null(table["status"].cast(pa.string()), "committed")
-        codes = compute.index_in(status, pa.array(STATUSES, pa.string())).to_numpy()
-        _one_status(file, order, session, txn, codes)
-        seen = value if offset is None else np.append(value, NOTHING)[offset[:-1]]  # of an append what it appends
-        bad = (codes == 1) & (write == 1)
-        aborted = (key[bad], seen[bad])
-        keep = (codes == 0) | _read_anyhow(codes, session, txn, write, key, value, offset, seen, notes)
-        order = order[keep[order]]
-    initial = order[(write[order] == 1) & (value[order] == NOTHING)] if offset is None else order[:0]
-    if initial.size:
-        notes.append(
-            f"{file}, row {initial.min()}: a write without a value: {initial.size} of them write the initial value "
-            "again; reads of it are taken as reads of the initial state"
-        )
-    seq = _longs(table["seq"]) if "seq" in table.column_names else None
-    made = _history(file, order, session, txn, write, key, value, seq, names)
-    made.keys, made.key_names, made.value_names = keys, key_names, value_names
-    made.aborted, made.notes = aborted, notes
-    if offset is not None:
-        sizes = np.diff(offset)[order]
-        begin = np.concatenate([[0], np.cumsum(sizes)])
-        made.lists = (begin, value[np.repeat(offset[order] - begin[:-1], sizes) + np.arange(begin[-1])])
-        made.value = np.empty(0, np.int64)
-    return made
-
-
-def _history(
-    file: str, order: Longs, session: Ints, txn: Longs, write: Bytes, key: Ints, value: Longs, seq: Longs | None,
-    names: Any,
-) -> History:  # fmt: skip
-    """The rows in this order, which is by session, transaction and operation."""
     s, t = session[order], txn[order]
     new = np.flatnonzero(np.concatenate([[True], (s[1:] != s[:-1]) | (t[1:] != t[:-1])])) if order.size else order
     there, first = np.unique(s[new], return_index=True)
-    return History(
+    lists = None
+    if is_list(table["value"].type):
+        offset, value, value_names = _values(table, file, write)
+        sizes = np.diff(offset)[order]
+        begin = np.concatenate([[0], np.cumsum(sizes)])
+        lists = begin, value[np.repeat(offset[order] - begin[:-1], sizes) + np.arange(begin[-1])]
+    else:
+        value, value_names = _values_of(table["value"])
+    history = History(
         file,
         np.append(first, new.size).astype(np.int32),
         np.append(new, order.size).astype(np.int64),
         write[order],
         key[order],
-        value[order] if value.size == write.size else value,
-        0,
-        None if seq is None else seq[order[new]],
+        value[order] if lists is None else np.empty(0, np.int64),
+        keys,
+        _longs(table["seq"])[order[new]] if "seq" in table.column_names else None,
+        key_names=key_names,
+        value_names=value_names,
         session_names=[str(names[each]) for each in there],
         labels=t[new],
         origin=order.astype(np.int32),
+        lists=lists,
     )
+    if "status" in table.column_names and table["status"].null_count < len(table):
+        history = happened(history, _status(table, file, history))
+    initial = (history.write == 1) & (history.value == NOTHING) if lists is None and not loads else np.empty(0, bool)
+    if initial.any():
+        assert history.origin is not None
+        history.notes.append(
+            f"{file}, row {history.origin[initial].min()}: a write without a value: {initial.sum()} of them write the "
+            "initial value again; reads of it are taken as reads of the initial state"
+        )
+    return history
+
+
+def _status(table: Any, file: str, history: History) -> Bytes:
+    """The status of each transaction; raises HistoryError for a transaction with several."""
+    status = compute.fill_null(table["status"].cast(pa.string()), "committed")
+    codes = compute.index_in(status, pa.array(STATUSES, pa.string())).to_numpy()[history.origin]
+    made = codes[history.begin[:-1]]
+    if (bad := np.flatnonzero(codes != np.repeat(made, np.diff(history.begin)))).size:
+        assert history.origin is not None
+        one, other = STATUSES[codes[bad[0]]], STATUSES[codes[bad[0] - 1]]
+        raise HistoryError(f"{file}, row {history.origin[bad[0]]}: {one}, but its transaction is {other}")
+    return made.astype(np.uint8)  # type: ignore[no-any-return]
 
 
 def _sorted(file: str, names: Any, session: Ints, txn: Longs, op: Longs) -> Longs:
@@ -158,32 +157,6 @@ def _sorted(file: str, names: Any, session: Ints, txn: Longs, op: Longs) -> Long
             f"{file}, row {row}: a second row of session {names[session[row]]}, txn {txn[row]}, op {op[row]}"
         )
     return order
-
-
-def _one_status(file: str, order: Longs, session: Ints, txn: Longs, codes: Any) -> None:
-    s, t, c = session[order], txn[order], codes[order]
-    if (bad := np.flatnonzero((s[1:] == s[:-1]) & (t[1:] == t[:-1]) & (c[1:] != c[:-1]))).size:
-        one, other = STATUSES[c[bad[0] + 1]], STATUSES[c[bad[0]]]
-        raise HistoryError(f"{file}, row {order[bad[0] + 1]}: {one}, but its transaction is {other}")
-
-
-def _read_anyhow(
-    codes: Any, session: Ints, txn: Longs, write: Bytes, key: Ints, value: Longs, offset: Longs | None, seen: Longs,
-    notes: list[str],
-) -> Any:  # fmt: skip
-    """Writes of indeterminate transactions that count as committed: a committed one read one of their writes."""
-    open_ = (codes == 2) & (write == 1)
-    if not open_.any():
-        return open_
-    of = np.arange(key.size) if offset is None else np.repeat(np.arange(key.size), np.diff(offset))
-    reads = np.flatnonzero((codes[of] == 0) & (write[of] == 0) & (value != NOTHING))
-    known = set(zip(key[of[reads]].tolist(), value[reads].tolist(), strict=True))
-    rows = np.flatnonzero(open_)
-    taken = {(int(session[i]), int(txn[i])) for i in rows if (int(key[i]), int(seen[i])) in known}
-    if taken:
-        notes.append(f"{len(taken)} indeterminate transactions are taken as committed: their writes were read")
-    open_[rows] = [(int(session[i]), int(txn[i])) in taken for i in rows]
-    return open_
 
 
 def _values(table: Any, file: str, write: Bytes) -> tuple[Longs, Longs, Any]:
@@ -240,39 +213,86 @@ def code_keys(column: Any) -> tuple[Ints, Any, int]:
     return coded.indices.to_numpy().astype(np.int32), names, len(names)
 
 
-def from_text(path: Path, raw: bytes) -> History | None:
-    """Plain text (`formats.read_text`) by way of a table. None: it has what a table does not show (bad lines, loading
-    transactions, transactions of a session out of order), so `read_text` must read it line by line."""
+# -- plain text
+
+LINE: Final = re.compile(r"[rw]\(\d{1,20},\d{1,19},\d{1,9},(\d{1,19}|-1)\)")
+"""An operation; longer numbers than these do not fit into the columns."""
+
+
+def from_text(path: Path, raw: bytes) -> History:
+    """Plain text, one operation a line: `w(key,value,session,txn)`. Value 0 is the initial value, transaction -1 an
+    aborted write. The transactions of a session come in the order of their first lines."""
+    lines = None if _regular(raw) else _numbered(path, raw)
+    table = _parsed(path, raw if lines is None else b"\n".join(lines.values()), raw)
+    history = from_table(table, str(path), loads=True)
+    assert history.recorded is not None
+    if ((np.diff(history.recorded) < 0) & (np.diff(history.session) == 0)).any():  # a later number came first
+        txn = table["txn"].to_numpy()
+        pairs = np.stack([table["session"].to_numpy(), txn])
+        _, first, which = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+        history = from_table(table.set_column(4, "txn", pa.array(first[which.reshape(-1)])), str(path), loads=True)
+        history.labels = txn[history.labels]
+    numbers = np.arange(1, len(table) + 1) if lines is None else np.array(list(lines))
+    history.unit, history.origin = "line", numbers[history.origin].astype(np.int32)
+    return without_loading(history)
+
+
+def _parsed(path: Path, lines: bytes, raw: bytes) -> Any:
+    """The lines as a table; raises HistoryError for the first one of `raw` that is no operation."""
     from pyarrow import csv
 
-    data = np.frombuffer(raw, np.uint8)
-    last = np.flatnonzero(data == ord(")"))
-    opened = np.flatnonzero(data == ord("("))
-    ends = np.append(data[last[:-1] + 1] == 10, raw[last[-1] + 1 :].strip() == b"") if last.size else last
-    starts = np.concatenate([[0], last[:-1] + 2]) if last.size else last
-    if not last.size or opened.size != last.size or not ends.all() or (opened != starts + 1).any():
-        return None
     types = {"kind": pa.string(), "key": pa.uint64(), "value": pa.int64(), "session": pa.int32(), "txn": pa.int64()}
     try:
         table = csv.read_csv(
-            io.BytesIO(raw.translate(bytes.maketrans(b"()", b",,"))),
+            io.BytesIO(lines.translate(bytes.maketrans(b"()", b",,"))),
             csv.ReadOptions(column_names=[*types, "end"]),
             convert_options=csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[]),
         )
-    except pa.ArrowException:
-        return None
+    except pa.ArrowException as error:
+        _numbered(path, raw)
+        raise HistoryError(f"{path}: cannot be read: {str(error)[:SHOWN]}") from None
     txn, value = table["txn"].to_numpy(), table["value"].to_numpy()
-    write = compute.equal(table["kind"], "w").to_numpy()
-    if min(txn.min() + 1, compute.min(table["session"]).as_py(), value.min()) < 0 or (write & (value == 0)).any():
-        return None
+    odd = {*table["kind"].unique().to_pylist()} - {"r", "w"}
+    if odd or min(txn.min() + 1, compute.min(table["session"]).as_py(), value.min()) < 0:
+        _numbered(path, raw)
     status = pa.array(np.where(txn < 0, "aborted", "committed")) if (txn < 0).any() else pa.nulls(len(txn))
     made = {"value": pa.array(value, mask=value == 0), "status": status, "seq": np.arange(txn.size)}
+    return pa.table({name: table[name] for name in types} | made)
+
+
+def _regular(raw: bytes) -> bool:
+    """Whether each line has its parentheses in the right places, so that it need not be looked at by itself."""
+    data = np.frombuffer(raw, np.uint8)
+    last, opened = np.flatnonzero(data == ord(")")), np.flatnonzero(data == ord("("))
+    if not last.size or opened.size != last.size or raw[last[-1] + 1 :].strip() or b" " in raw:
+        return False
+    starts = np.append(0, last[:-1] + 2)
+    return bool((data[last[:-1] + 1] == ord("\n")).all() and (opened == starts + 1).all())
+
+
+def _numbered(path: Path, raw: bytes) -> dict[int, bytes]:
+    """Line number -> line, without empty ones; raises HistoryError for the first that is no operation."""
+    found: dict[int, bytes] = {}
+    for number, line in enumerate(decoded(path, raw).splitlines(), 1):
+        if line.strip():
+            if LINE.fullmatch(line) is None:
+                raise bad_line(path, number, line, "an operation such as w(1,7,0,0): [rw](key,value,session,txn)")
+            found[number] = line.encode()
+    return found
+
+
+def decoded(path: Path, raw: bytes) -> str:
+    """As UTF-8, without a byte order mark."""
     try:
-        history = from_table(pa.table({name: table[name] for name in types} | made), str(path))
-    except HistoryError:
-        return None
-    assert history.recorded is not None and history.origin is not None
-    if ((np.diff(history.recorded) < 0) & (np.diff(history.session) == 0)).any():  # a later number came first
-        return None
-    history.unit, history.origin = "line", history.origin + np.int32(1)
-    return history
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise HistoryError(
+            f"{path}, line {line}: no text (byte {raw[error.start]:#04x}); is it another format?"
+        ) from None
+
+
+def bad_line(path: Path, line: int, text: str, wanted: str) -> HistoryError:
+    """The error for a line that does not parse."""
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return HistoryError(f"{path}, line {line}: {shown!r} is not {wanted}")
