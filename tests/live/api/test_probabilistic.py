@@ -174,33 +174,6 @@ def test_the_wrong_kind_of_cluster_is_a_named_refusal() -> None:
     run(main())
 
 
-def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
-    async def main() -> None:
-        net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic", "contract": BIG}
-        async with whence.create("free", **common) as a, whence.join("free", [a.address], **common) as b:
-            join = whence.join("free", [a.address], "m:7", **common, directory=tmp_path)
-            c = await join.__aenter__()
-            await say(c, b"1")
-            await say(a, b"2")
-            assert {e.payload for e in await collect(c, 2)} == {b"1", b"2"}
-            c.abandon()  # as a crash looks
-            join._entry.close()
-            await join._entry.host.close()
-            await say(b, b"3")
-            async with whence.join("free", [a.address], "m:7", **common, directory=tmp_path) as again:
-                assert again.me != c.me
-                assert [e.payload for e in await collect(again, 1)] == [b"3"]
-                fourth = await say(again, b"4")
-                assert fourth == f"{again.me}/1"
-                for cluster in (a, b):
-                    assert {e.payload for e in await collect(cluster, 4)} == {b"1", b"2", b"3", b"4"}
-        report = judge(trace.rows)
-        assert report.ok and report.total.inverted == 0
-
-    run(main())
-
-
 def test_from_the_shell(tmp_path: Path) -> None:
     """Three processes over sockets, two of which publish what comes in."""
     (tmp_path / "free.toml").write_text('[cluster]\norder = "probabilistic"\ncontract = { entries = 256, keys = 3 }\n')

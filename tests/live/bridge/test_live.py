@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,7 +16,6 @@ import pytest
 import whence
 from tests.live.bridge.world import Member, inversions, members
 from tests.live.net.live import LIMIT, enter, fast, run, until
-from tests.ports import free_ports
 from whence.audit.judge import judge
 from whence.audit.trace import read as read_trace
 from whence.core.clock import address_of
@@ -332,99 +328,6 @@ def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
         Bridge({"A": {"contract": whence.Contract()}, "B": {}})
     with pytest.raises(UsageError, match="two clusters"):
         Bridge({"A": {}})
-
-
-# -- a process, killed ------------------------------------------------------------------------------------------------
-
-
-class Killable:
-    """`whence bridge` as a process."""
-
-    def __init__(self, directory: Path, contacts: dict[str, str], ports: dict[str, int]) -> None:
-        sides = [
-            ["--cluster", name, "--contact", contact, "--listen", f"127.0.0.1:{ports[name]}", "--insecure"]
-            for name, contact in contacts.items()
-        ]
-        self.log = directory / "stderr"
-        self._file = self.log.open("a")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "whence", "bridge", "--directory", str(directory / "bridge"), "--probe", "0.5"]
-            + [word for side in sides for word in side],
-            stdin=subprocess.DEVNULL,
-            stdout=self._file,
-            stderr=self._file,
-        )
-
-    @property
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def end(self, how: signal.Signals) -> int:
-        self.process.send_signal(how)
-        code = self.process.wait(LIMIT)
-        self._file.close()
-        return code
-
-
-@pytest.mark.long  # the short forms: above in virtual time, and test_processes.py
-def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path) -> None:
-    """Two clusters of three members over loopback, load in both, `kill -9` twice: every global event is everywhere
-    once, and nothing before what it follows."""
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            clusters: dict[str, list[Member]] = {}
-            for name in ("lobby", "hall"):
-                founder = await members(stack, [whence.create(name, insecure=True, order="reliable")])
-                seed = founder[0].cluster.address
-                joins = [whence.join(name, [seed], insecure=True, timeout=LIMIT, order="reliable") for _ in range(2)]
-                clusters[name] = [*founder, *await members(stack, joins, [answer, answer])]
-            contacts = {name: some[0].cluster.address for name, some in clusters.items()}
-            ports = dict(zip(clusters, free_ports(len(clusters)), strict=True))
-            lobby, hall = clusters.values()
-            everybody = [*lobby, *hall]
-            sent, running = 0, True
-
-            async def load() -> None:
-                nonlocal sent
-                while running:
-                    lobby[sent % 2].say(everywhere(b"question %d" % sent))
-                    hall[sent % 2].say(everywhere(b"hall %d" % sent))
-                    lobby[2].say(b"local %d" % sent)
-                    sent += 1
-                    await asyncio.sleep(0.02)
-
-            def crossed() -> int:
-                return sum(p.startswith(b"question") for p in hall[0].payloads)
-
-            homes = {f"127.0.0.1:{port}" for port in ports.values()}
-            loading = asyncio.create_task(load())
-            for life in range(3):
-                bridge = Killable(tmp_path, contacts, ports)
-                stack.callback(bridge.process.kill)
-                opened, before = bridge.said.count("is open"), crossed()
-                await until(lambda: bridge.said.count("is open") > opened, f"open: {bridge.said}", 60)  # noqa: B023
-                await until(lambda: crossed() > before + 20, f"questions cross: {bridge.said}", 60)  # noqa: B023
-                await until(lambda: healed(everybody, homes), "the rings have healed", 120)
-                if life < 2:
-                    assert bridge.end(signal.SIGKILL) == -signal.SIGKILL
-            running = False
-            await loading
-            due = {name: 4 * sent + (sent if name == "lobby" else 0) for name in clusters}  # two answers each
-            await until(
-                lambda: all(len(m.payloads) >= due[m.cluster.name] for m in everybody), "all is everywhere", 120
-            )
-            for member in everybody:
-                asked = [b"question %d" % n for n in range(sent)]
-                answers = [b"answer to " + question for question in asked for _ in range(2)]
-                local = [b"local %d" % n for n in range(sent)] if member in lobby else []
-                assert Counter(member.payloads) == Counter(
-                    [*asked, *answers, *local, *(b"hall %d" % n for n in range(sent))]
-                )
-            assert inversions([m.steps for m in everybody]) == []
-            assert bridge.end(signal.SIGTERM) == 0, bridge.said
-
-    asyncio.run(asyncio.wait_for(main(), 400))
 
 
 def test_the_judge_of_these_tests_can_fail() -> None:

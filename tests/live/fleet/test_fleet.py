@@ -122,37 +122,3 @@ def test_a_full_disk_ends_a_member_with_one_line(what: str, tmp_path: Path) -> N
 
     with pytest.raises(FleetError, match=r"^process 0 cannot go on: [^\n]*File too large[^\n]*$"):
         whence.run(main())
-
-
-@pytest.mark.long  # in one process and virtual time: tests/live/net/test_council.py
-def test_two_with_a_council_survive_the_kill_of_either(tmp_path: Path) -> None:
-    """The other one is killed: the first goes on alone. The first is killed: it is back with its disk, and so is the
-    ring. Nobody helps."""
-
-    async def main() -> Fleet:
-        fleet = Fleet(tmp_path, traced=tmp_path / "trace")
-        for n in range(2):
-            spec = MemberSpec(order="reliable", directory=str(tmp_path / f"disk{n}"), rate=20.0)
-            fleet.member(Task(cluster="two", members=[spec], settings={**SHORT, "ring": "council"}))
-        async with fleet:
-            await fleet.start()
-            await fleet.until("tickets", lambda looks: all(k["ticket"] is not None for k in looks), LIMIT_S)
-            await asyncio.sleep(4)  # the council has let the second one in; nobody can ask it from outside yet
-            for victim, left in ((1, 0), (0, 1)):
-                await fleet.run([PlanStep(0.0, "kill", (victim,))])
-                if left == 0:
-                    (before,) = await fleet.looks()
-                    await fleet.until("goes on", lambda ks, b=before: ks[0]["delivered"] > b["delivered"] + 40, LIMIT_S)
-                await fleet.run([PlanStep(0.0, "start", (victim,))])
-                await fleet.until("both again", lambda ks: all(k["ticket"] is not None for k in ks), LIMIT_S)
-                before = (await fleet.looks())[0]
-                await fleet.until("publish", lambda ks, b=before: ks[0]["delivered"] > b["delivered"] + 40, LIMIT_S)
-                await asyncio.sleep(4)
-            await fleet.ask("hush")
-            await fleet.quiet()
-            await fleet.kill()
-            return fleet
-
-    rows, _ = whence.run(main()).rows()
-    report = judge(rows)
-    assert report.ok and report.published > 100, report

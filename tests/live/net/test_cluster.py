@@ -14,8 +14,7 @@ import pytest
 import whence
 from tests.live.net.live import assert_causal, collect, enter, fast, run, until
 from whence.audit.judge import judge
-from whence.audit.trace import MemoryTrace, read
-from whence.core.clock import EventId
+from whence.audit.trace import MemoryTrace
 from whence.core.ports import Coordinate
 from whence.errors import NotJoined, UsageError
 from whence.live.net import keys
@@ -270,26 +269,6 @@ def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path)
             while len(state) < 30:
                 state.append((await anext(events)).payload)
         assert state == expected
-
-    run(main())
-
-
-def test_a_trace_directory_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHENCE_RUN", "tuesday")
-
-    async def main() -> None:
-        async with (
-            whence.create("live", insecure=True, settings=fast(), trace=tmp_path) as a,
-            whence.join("live", [a.address], insecure=True, settings=fast(), trace=tmp_path) as b,
-            a.publisher() as seat,
-        ):
-            event = await seat.publish(b"x")
-            await collect(b, 1)
-            assert EventId.parse(event).owner == a.me
-        rows = list(read(tmp_path))
-        assert len({r.member for r in rows}) == 2 and {r.run for r in rows} == {"tuesday"}
-        assert judge(rows).ok and judge(rows).published == 1
-        assert [r.event for r in rows if r.kind == "deliver"] == [event, event]
 
     run(main())
 

@@ -48,19 +48,6 @@ def test_killed_at_every_single_step(tmp_path: Path) -> None:
     assert 40 < deaths < 200, "the scenario was not longer than the kills"
 
 
-@settings(max_examples=60)
-@given(seed=st.integers(0, 2**32))
-def test_killed_again_and_again(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    rng, world, directory = random.Random(seed), World(), tmp_path_factory.mktemp("j")
-    for _ in range(12):
-        journal = Journal(directory, "c", rotate_bytes=300, files=KillingFiles(rng.randint(1, 40), rng))
-        with contextlib.suppress(Killed):
-            world.live(journal, rng, 30)
-        bury(journal)
-    with Journal(directory, "c") as journal:
-        world.check(Life(journal))
-
-
 def test_cut_at_every_byte(tmp_path: Path) -> None:
     """A log that ends anywhere is read up to its last whole record."""
     with Journal(tmp_path, "c") as journal:
@@ -408,22 +395,6 @@ def test_a_sync_that_fails_is_not_tried_again_on_the_same_file(tmp_path: Path) -
         assert set(tmp_path.glob("*.journal")) - before
     with Journal(tmp_path, "c") as journal:
         assert journal.load().checkpoint == b"2"
-
-
-def test_the_real_dev_full(tmp_path: Path) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
-
-    class Full(Files):
-        def create(self, path: Path) -> int:
-            path.touch()
-            return os.open("/dev/full", os.O_WRONLY)
-
-    with Journal(tmp_path, "c", files=Full()) as journal:
-        journal.load()
-        with pytest.raises(DiskError, match="No space left"):
-            journal.next_boot()
-        assert not list(tmp_path.glob("*.journal"))
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

@@ -62,13 +62,6 @@ def test_what_is_sealed_can_be_opened(packet: bytes) -> None:
     assert b.open(sealed) == packet
 
 
-def test_all_members_open_the_same_bytes() -> None:
-    a, b, clock = pair()
-    c = SecretGuard(encode_secret(SECRET), clock=clock)
-    sealed = a.seal(b"hello")
-    assert b.open(sealed) == c.open(sealed) == b"hello"
-
-
 def test_nothing_of_the_packet_shows() -> None:
     a, _, _ = pair()
     packet = b"\xc1\x01" + b"the-cluster" + b"10.0.0.1:7001#1" + bytes(200)
@@ -83,14 +76,6 @@ def test_two_guards_never_share_a_key() -> None:
     a, b, _ = pair()
     assert a.seal(b"")[:16] != b.seal(b"")[:16]
     assert a.seal(bytes(64))[28:] != b.seal(bytes(64))[28:]
-
-
-@given(data=st.binary(max_size=300))
-def test_noise_is_refused(data: bytes) -> None:
-    _, b, _ = pair()
-    with pytest.raises(Unauthentic):
-        b.open(data)
-    assert b.stats()["sessions"] == 0
 
 
 def test_another_secret_is_refused() -> None:
@@ -122,30 +107,12 @@ def test_every_truncation_and_extension_is_noticed() -> None:
     assert b.open(sealed) == b"hello"
 
 
-def test_a_packet_counts_once() -> None:
-    a, b, _ = pair()
-    sealed = a.seal(b"x")
-    b.open(sealed)
-    refused(b, sealed, "replayed")
-
-
 def test_a_packet_of_our_own_is_refused() -> None:
     a, b, _ = pair(rekey_packets=3)
     sealed = [a.seal(b"x") for _ in range(7)]
     for data in sealed:  # also after a change of key
         refused(a, data, "reflected")
         b.open(data)
-
-
-def test_order_does_not_matter() -> None:
-    a, b, _ = pair()
-    packets = [str(i).encode() for i in range(5000)]
-    sealed = [a.seal(p) for p in packets]
-    shuffled = list(range(5000))
-    random.Random(1).shuffle(shuffled)
-    assert all(b.open(sealed[i]) == packets[i] for i in shuffled)
-    for i in shuffled[:500]:
-        refused(b, sealed[i], "replayed")
 
 
 def test_the_window_is_bounded_and_what_lies_behind_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import whence
@@ -13,7 +12,7 @@ from tests.live.net.live import collect, fast, run, say
 from whence.audit.judge import judge
 from whence.audit.trace import Row, read
 from whence.errors import BadMessage, UsageError
-from whence.live.net.hello import HELLO, VERSION, Answer, decode_hello, encode_hello
+from whence.live.net.hello import Answer, decode_hello, encode_hello
 from whence.testing import MemoryNetwork
 
 
@@ -106,9 +105,3 @@ def test_a_run_that_cannot_travel_is_refused(bad: str, monkeypatch: pytest.Monke
         run(main())
     with pytest.raises(BadMessage, match="not a run id"):
         decode_hello(encode_hello(Answer("room", 1, "a:1#1", run=bad)))
-
-
-def test_an_answer_without_a_run_is_read() -> None:
-    """What members of earlier versions send."""
-    told = bytes((HELLO, VERSION)) + msgspec.msgpack.encode([3, "room", 1, "a:1#1", {}, -1, False])
-    assert decode_hello(told) == Answer("room", 1, "a:1#1")

@@ -141,31 +141,6 @@ def test_changes_end_with_the_cluster_and_are_bounded() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("order", ["reliable"])
-def test_a_member_goes_on_from_its_disk(tmp_path: Path, order: str) -> None:
-    """Killed without a word, it comes back with its objects, and then with what it has missed."""
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            network = MemoryNetwork(seed=5)
-            a, oa, la = await stack.enter_async_context(member(network, [], order=order))
-            seat = await stack.enter_async_context(a.publisher())
-            address = "127.0.0.1:9001"
-            options = {"listen": address, "order": order, "directory": tmp_path / "b"}
-            for life in range(3):
-                objects = Objects()
-                async with member(network, [a.address], objects=objects, **options) as (b, _, live):
-                    await until(live, lambda: objects.counter("hits").value == 10 * life)  # noqa: B023
-                    await la.publish(seat, *[oa.counter("hits").add(1)] * 5, oa.document("notes").insert(0, f"{life}"))
-                    await until(live, lambda: objects.document("notes").text.startswith(str(life)))  # noqa: B023
-                    assert objects.counter("hits").value == 10 * life + 5
-                    b.abandon()
-                await la.publish(seat, *[oa.counter("hits").add(1)] * 5)
-            await until(la, lambda: oa.counter("hits").value == 30)
-
-    run(main())
-
-
 def example() -> Any:
     path = Path(__file__).parents[3] / "examples" / "replay_editing.py"
     spec = importlib.util.spec_from_file_location("replay_editing", path)
