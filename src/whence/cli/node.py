@@ -14,7 +14,7 @@ from typing import Any, Final
 from whence.cli.connect import Notices, joining, run_until_stopped, security, tell_council
 from whence.cli.streams import Lines, PipeWriter, printable
 from whence.core.clock import address_of
-from whence.core.wire.limits import DEFAULT
+from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.errors import UsageError
 from whence.live.api import Cluster, Event
 from whence.live.bridge import Door, Reader, Said, local
@@ -134,7 +134,7 @@ async def _input(args: argparse.Namespace, cluster: Cluster, door: Door | None, 
         return
     if args.stay and not args.publish:  # it does not read its input: it may run in the background
         return
-    lines = Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
+    lines = Lines(sys.stdin.fileno(), MAX_PAYLOAD_BYTES)
     if args.publish:
         async with cluster.publisher() as publisher:  # it logs, and so tells, when a ticket is lost and when it returns
             await publisher.ready()
@@ -143,7 +143,7 @@ async def _input(args: argparse.Namespace, cluster: Cluster, door: Door | None, 
             while (batch := await lines.next()) is not None:
                 await publisher.publish_many(list(map(local, batch)))
             if lines.too_long:
-                notice(f"{lines.too_long} lines were too long: an event has at most {DEFAULT.max_payload_bytes} bytes")
+                notice(f"{lines.too_long} lines were too long: an event has at most {MAX_PAYLOAD_BYTES} bytes")
             if args.stay:  # keep the ticket: a service has /dev/null as its input, and is to go on publishing
                 await cluster.wait_for(lambda: False)
     while (ignored := await lines.next()) is not None:

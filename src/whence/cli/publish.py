@@ -8,7 +8,7 @@ import sys
 
 from whence.cli.connect import Notices, run_until_stopped, security
 from whence.cli.streams import Lines
-from whence.core.wire import DEFAULT
+from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.errors import UsageError
 from whence.live.bridge import Client
 
@@ -26,7 +26,7 @@ async def _publish(args: argparse.Namespace) -> int:
     async with Client(args.cluster, args.contact, **how, **security(args)) as client:
         if client.copies == 1:
             notice("one copy: if that member dies before others have it, the event is lost", copies=1)
-        lines = None if args.text else Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
+        lines = None if args.text else Lines(sys.stdin.fileno(), MAX_PAYLOAD_BYTES)
         batch: list[bytes] | None = [text.encode() for text in args.text]
         while batch is not None:
             for payload in batch:

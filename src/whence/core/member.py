@@ -24,6 +24,7 @@ from whence.core import ports
 from whence.core.cast import CastMessage, Item, News, make
 from whence.core.cast.messages import CastOutput, First, Heard
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
+from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -43,7 +44,6 @@ from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_news
 from whence.core.wire import Message, decode_news, encode_news
-from whence.core.wire.limits import DEFAULT
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
 Outputs = list[ports.Output]
@@ -365,9 +365,9 @@ class Member:
                 reason = "not joined yet"
             out.append(ports.Refused("publish", reason))
             return
-        limits, size = DEFAULT, body_size(payloads)
-        if size > limits.max_frame_bytes or (size > limits.max_payload_bytes < max(map(len, payloads))):
-            most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
+        size = body_size(payloads)
+        if size > MAX_FRAME_BYTES or (size > MAX_PAYLOAD_BYTES < max(map(len, payloads))):
+            most = f"at most {MAX_PAYLOAD_BYTES} bytes an event, {MAX_FRAME_BYTES} a frame"
             out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return
         frame, steps = self.ordering.publish(payloads, now, self.ring.tenure)

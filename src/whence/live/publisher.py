@@ -24,10 +24,10 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self
 
+from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.ports import Coordinate, Resign
 from whence.core.ring.context import State
-from whence.core.wire.limits import DEFAULT
 from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
 from whence.live.net.council import council_of, owners
@@ -214,7 +214,7 @@ class Publisher:
         self.published = 0
         """Events stamped through it: they are out, whatever became of the call (rule 1)."""
         self._tickets = tickets
-        self._cap = DEFAULT.max_payload_bytes
+        self._cap = MAX_PAYLOAD_BYTES
         self._waits_for_reader = wait_for_reader
         self._timeout = timeout
         self._entered = False

@@ -15,7 +15,8 @@ import pytest
 import whence
 from tests.live.net.live import collect, fast, run, until
 from whence.core.cast.messages import Subscribe
-from whence.core.wire import DEFAULT, frame_stream, pack
+from whence.core.clock.bounds import MAX_MESSAGE_BYTES
+from whence.core.wire import frame_stream, pack
 from whence.errors import RemoteError, UsageError
 from whence.live.net import keys
 from whence.live.net.hello import Answer, Ask, Greeting, decode_hello, direct, encode_hello, read_direct
@@ -312,7 +313,7 @@ def test_addresses() -> None:
 
 
 def _transport(settings: TcpSettings, stats: NetStats) -> TcpTransport:
-    return TcpTransport("127.0.0.1:0", stats, lambda urgent: b"greeting", DEFAULT, settings=settings)
+    return TcpTransport("127.0.0.1:0", stats, lambda urgent: b"greeting", MAX_MESSAGE_BYTES, settings=settings)
 
 
 def _ignore(packets: Sequence[bytes], connection: Connection) -> None:
@@ -440,7 +441,7 @@ def test_a_restarted_peer_is_connected_to_again() -> None:
 
         listen = "127.0.0.1:0"
         for life in range(3):
-            receiver = TcpTransport(listen, NetStats(), lambda urgent: b"hi", DEFAULT)
+            receiver = TcpTransport(listen, NetStats(), lambda urgent: b"hi", MAX_MESSAGE_BYTES)
             await receiver.start(keep)
             listen = receiver.address
 

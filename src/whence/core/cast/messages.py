@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
 
 from whence.core.cast.config import CastConfig
 from whence.core.clock import AnyFrame, Digest, MemberId, Send, address_of, boot_of
+from whence.core.clock.bounds import MAX_NEWS_BYTES, Count, Items, MaybeMember, Members, PerOwner, Signature
 from whence.errors import TooLarge
 
 MAX_AGE = 1_000
@@ -18,7 +20,9 @@ MAX_AGE = 1_000
 MAX_ROUNDS = 1 << 31
 """Age of a membership entry: at ten rounds a second, seven years of silence."""
 
-Aged = tuple[MemberId, int]
+Rounds = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROUNDS)]
+Age = Annotated[int, msgspec.Meta(ge=1, le=MAX_AGE)]
+Aged = tuple[MemberId, Rounds]
 """A member and the rounds since it last asserted itself (or, in `unsubs`, since it left)."""
 
 
@@ -26,9 +30,9 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """An announcement that is no event, such as the ring's "p owns t". `number` counts the origin's news."""
 
     origin: MemberId
-    number: int
-    body: bytes
-    signature: bytes = b""
+    number: Count
+    body: Annotated[bytes, msgspec.Meta(max_length=MAX_NEWS_BYTES)]
+    signature: Signature = b""
     """A publisher's, in a cluster with roles."""
 
     def unsigned(self) -> bytes:
@@ -54,7 +58,7 @@ def origin_of(item: Item) -> MemberId:
 Item = AnyFrame | News
 """What is disseminated. Tags (1 to 4) are of this union alone."""
 
-Heads = tuple[tuple[MemberId, int], ...]
+Heads = PerOwner[tuple[MemberId, Count]]
 """The digest of a cluster without tickets: how far a member has taken some owners' frames."""
 
 
@@ -62,11 +66,11 @@ class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """One message of a round, or one push of the eager mode. `ages[i]` belongs to `items[i]`: the hops from its
     origin to whoever receives this message, so 1 or more."""
 
-    items: tuple[Item, ...] = ()
-    ages: tuple[int, ...] = ()
+    items: Items[Item] = ()
+    ages: Items[Age] = ()
     digest: Digest | None = None
-    members: tuple[Aged, ...] = ()
-    unsubs: tuple[Aged, ...] = ()
+    members: Members[Aged] = ()
+    unsubs: Members[Aged] = ()
     heads: Heads = ()
 
 
@@ -74,16 +78,16 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """The sender wants to be a member: sent to any member, which answers `Welcome` and spreads the word.
     `wanted` is the largest sample the sender has use for."""
 
-    wanted: int
+    wanted: Count
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """A sample of the answering member's view, itself included."""
 
-    members: tuple[Aged, ...]
+    members: Members[Aged]
 
 
-Key = tuple[int | str, ...]
+Key = tuple[Count | MemberId, ...]
 """`Item.key` as it travels: three ints (a frame), an owner and two ints (a frame without a ticket), or an origin and a
 number (news)."""
 
@@ -92,21 +96,21 @@ class IHave(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     """Trees: items that the sender has got lately, for all its neighbours. `ages[i]` is the age that `keys[i]` would
     have if the sender passed it on. An empty one says that the sender is alive and the receiver its neighbour."""
 
-    keys: tuple[Key, ...] = ()
-    ages: tuple[int, ...] = ()
+    keys: Items[Key] = ()
+    ages: Items[Age] = ()
 
 
 class Graft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     """Trees: send these items, and push further ones of their origins."""
 
-    keys: tuple[Key, ...]
+    keys: Items[Key]
 
 
 class Prune(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
     """Trees: do not push items of these origins to the sender; announce them only. An empty name stands for all of
     them, in a cluster with a single tree."""
 
-    origins: tuple[MemberId, ...]
+    origins: Items[MaybeMember]
 
 
 class Neighbor(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):

@@ -1,6 +1,7 @@
 """Timestamps and how they compare. This room knows no other room."""
 
-from whence.core.clock.cct import MAX_SEQ as MAX_SEQ
+from whence.core.clock.bounds import MAX_SEQ as MAX_SEQ
+from whence.core.clock.bounds import MemberId as MemberId
 from whence.core.clock.cct import NEVER as NEVER
 from whence.core.clock.cct import CctClock as CctClock
 from whence.core.clock.cct import Entry as Entry
@@ -19,7 +20,6 @@ from whence.core.clock.event import Frame as Frame
 from whence.core.clock.event import FreeFrame as FreeFrame
 from whence.core.clock.event import FreeId as FreeId
 from whence.core.clock.event import Key as Key
-from whence.core.clock.event import MemberId as MemberId
 from whence.core.clock.event import Packed as Packed
 from whence.core.clock.event import Send as Send
 from whence.core.clock.event import StampedFrame as StampedFrame
@@ -28,6 +28,7 @@ from whence.core.clock.event import any_life as any_life
 from whence.core.clock.event import are_keys as are_keys
 from whence.core.clock.event import body_size as body_size
 from whence.core.clock.event import boot_of as boot_of
+from whence.core.clock.event import check_vector as check_vector
 from whence.core.clock.event import is_member_id as is_member_id
 from whence.core.clock.event import member_id as member_id
 from whence.core.clock.event import reaches as reaches

@@ -15,7 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import le
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
+
+from msgspec import Meta
+
+from whence.core.clock.bounds import MAX_SEQ, Count, Seq, TicketIndex
 
 E = TypeVar("E", int, tuple[int, int])
 Vector = Sequence[E]
@@ -41,7 +45,7 @@ def merge(a: Vector[E], b: Vector[E]) -> tuple[E, ...]:
     return tuple(map(max, a, b))
 
 
-Entry = tuple[int, int]
+Entry = tuple[Count, Seq]
 """`(packed incarnation, seq)`, compared lexicographically."""
 
 NEVER: Entry = (0, 0)
@@ -50,12 +54,11 @@ NEVER: Entry = (0, 0)
 Range = tuple[int, int, int, int]
 """`(ticket, incarnation, first, last)`: consecutive events, ends included."""
 
-Orphan = tuple[int, int, int]
+Orphan = tuple[TicketIndex, Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1, le=MAX_SEQ)]]
 """`(ticket, incarnation, last)`: a dependency that no closure covers."""
 
 _FIELD = 24
 _MASK = (1 << _FIELD) - 1
-MAX_SEQ = (1 << 32) - 1
 
 
 class Incarnation(NamedTuple):

@@ -16,16 +16,27 @@ from collections.abc import Sequence
 from functools import lru_cache
 from operator import ge
 from struct import Struct
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from whence.core.clock.cct import MAX_SEQ, Entry, Incarnation
+from whence.core.clock.bounds import (
+    MAX_ENTRIES,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_EVENTS,
+    MAX_NAME,
+    MAX_SEQ,
+    MAX_STAMP_BYTES,
+    Count,
+    MemberId,
+    PerOwner,
+    PerTenure,
+    PerTicket,
+    Signature,
+)
+from whence.core.clock.cct import Entry, Incarnation, Orphan
 from whence.core.clock.probabilistic import Keys, Stamp
-from whence.errors import BadFrame
-
-MemberId = str
-"""`address#boot`: one life of one process. A restart has a higher boot, hence another id."""
+from whence.errors import BadFrame, BadMessage, RemoteError, TooLarge
 
 Key = tuple[int, int, int]
 """`(ticket, incarnation, first)`: names a frame within a cluster."""
@@ -59,9 +70,8 @@ def reaches(to: MemberId, member: MemberId) -> bool:
 
 @lru_cache(maxsize=1 << 14)  # the same few hundred ids are in every message
 def is_member_id(text: str) -> bool:
-    """At most 255 visible ASCII characters of the form `address#boot`, the boot in canonical decimal: two spellings
-    would be two members."""
-    return len(text) <= 255 and _MEMBER_ID.fullmatch(text) is not None
+    """Whether it has the form of a `MemberId`."""
+    return len(text) <= MAX_NAME and _MEMBER_ID.fullmatch(text) is not None
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
@@ -111,11 +121,13 @@ _payloads = msgspec.msgpack.Decoder(list[bytes])
 encode = msgspec.msgpack.Encoder().encode
 
 S = TypeVar("S", bound="Body")
+StampBytes = Annotated[bytes, msgspec.Meta(max_length=MAX_STAMP_BYTES)]
+FrameBody = Annotated[bytes, msgspec.Meta(max_length=MAX_FRAME_BYTES)]
 
 
 FRAME_BYTES = 56_000
 """Bytes of a body that a runtime fills when there is much to publish: with its headers the frame fits into one
-datagram. (What a peer accepts is larger: `wire.limits`.)"""
+datagram. (What a peer accepts is larger: `bounds`.)"""
 FRAME_EVENTS = 1024
 """And events: the frame is the unit of loss and of recovery."""
 
@@ -185,10 +197,32 @@ class Body:
     def check_events(self) -> None:
         """`BadFrame` unless `first`, `count` and `body` agree: `count` moves clocks before the body is decoded."""
         first, count = self.first, self.count
+        if count > MAX_FRAME_EVENTS:
+            raise TooLarge(f"{count} events in a frame, allowed are {MAX_FRAME_EVENTS}")
         if count < 1 or not 1 <= first <= MAX_SEQ + 1 - count:
             raise BadFrame(f"no such events: first {first}, count {count}")
         if not self.body.startswith(_array_header(count)):
             raise BadFrame(f"a frame of {count} events whose body is not a list of {count}")
+
+
+def check_owner(owner: str) -> None:
+    """`BadMessage` unless it is a member's id."""
+    if not is_member_id(owner):
+        raise BadMessage(f"not a member id: {owner[:80]!r} (want address#boot)")
+
+
+def check_vector(
+    vector: Sequence[Entry], orphans: Sequence[Orphan] = (), fault: type[RemoteError] = BadMessage
+) -> None:
+    """Entries are either NEVER, or an incarnation and a seq of at least 1. (An incarnation without an event would be
+    neither missing nor ready for a `CctClock`.) Orphans are of tickets of the vector. The loop is written out: it runs
+    for every frame received, duplicates included, and nothing built from `min`, `map` and `zip` was faster."""
+    for inc, seq in vector:
+        if (not inc) != (not seq):
+            raise fault(f"no clock entry: ({inc}, {seq})")
+    for orphan in orphans:
+        if orphan[0] >= len(vector):
+            raise fault(f"no orphan of {len(vector)} tickets: {orphan}")
 
 
 class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -203,15 +237,16 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     """
 
     ticket: int
-    inc: int
+    inc: Count
     first: int
     count: int
-    owner: MemberId
-    deps: tuple[Entry, ...]
-    orphans: tuple[tuple[int, int, int], ...]
-    body: bytes
-    prior: tuple[int, int, int] | None = None
-    signature: bytes = b""
+    owner: str
+    """A `MemberId`: `check` says so, with a cache, since it is in every frame."""
+    deps: PerTicket[Entry]
+    orphans: PerTenure[Orphan]
+    body: FrameBody
+    prior: Orphan | None = None
+    signature: Signature = b""
 
     @classmethod
     def of(
@@ -231,12 +266,16 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     def check(self) -> None:
         """Raise `BadFrame` if the frame contradicts itself."""
         self.check_events()
+        check_owner(self.owner)
+        check_vector(self.deps, self.orphans, BadFrame)
         ticket, inc, first = self.ticket, self.inc, self.first
         if not 0 <= ticket < len(self.deps):
             raise BadFrame(f"ticket {ticket} of a vector of {len(self.deps)}")
         before = self.deps[ticket]
         if (before[0] >= inc) if first == 1 else (before != (inc, first - 1)):
             raise BadFrame(f"frame begins at ({inc}, {first}) but depends on {before} of its own ticket")
+        if self.prior is not None and self.prior[0] >= len(self.deps):
+            raise BadFrame(f"its owner's last event {self.prior} is of a ticket that does not exist")
 
     @property
     def key(self) -> Key:
@@ -282,13 +321,16 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a member has delivered: its `T` and the orphans beyond it. It travels with every gossip message, so that a
     lost last event of a burst is missed, and pulled, even when nothing follows it."""
 
-    T: tuple[Entry, ...]
-    orphans: tuple[tuple[int, int, int], ...] = ()
+    T: PerTicket[Entry]
+    orphans: PerTenure[Orphan] = ()
 
 
 GENESIS = 0
 """The generation that a cluster begins with. Later ones are `number << 32 | salt`: of two that were begun at the same
 time with the same number, the higher one wins everywhere, without any agreement."""
+
+MAX_OLDER = 8
+"""Generations that a frame without a ticket may depend on (`order.probabilistic` keeps 4)."""
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
@@ -302,8 +344,8 @@ class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A vector of `R` counts, each as its distance from the least one, in as many bytes (1, 2, 4 or 8) as the largest
     distance needs."""
 
-    R: int
-    base: int
+    R: Annotated[int, msgspec.Meta(ge=1, le=MAX_ENTRIES)]
+    base: Count
     offsets: bytes
 
     @classmethod
@@ -315,7 +357,7 @@ class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def well_formed(self) -> bool:
         """The offsets are those of `R` entries. To be asked of a peer's vector before anything else."""
-        return self.R > 0 and self.base >= 0 and len(self.offsets) in (self.R, 2 * self.R, 4 * self.R, 8 * self.R)
+        return len(self.offsets) in (self.R, 2 * self.R, 4 * self.R, 8 * self.R)
 
     def vector(self) -> Stamp:
         """The counts."""
@@ -349,8 +391,8 @@ class FreeId(NamedTuple):
 class OwnFrame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What frames of a cluster without tickets have in common: the owner counts its own frames, and its events."""
 
-    owner: MemberId
-    number: int
+    owner: str
+    number: Count
     first: int
     count: int
 
@@ -379,13 +421,13 @@ class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
     `generation`, which the owner entered with its frame `opened`. `older` are the owner's vectors of earlier
     generations that changed lately: the frame depends on those messages, too."""
 
-    generation: int
+    generation: Count
     opened: int
     keys: Keys
     vector: Packed
-    body: bytes
-    older: tuple[tuple[int, Packed], ...] = ()
-    signature: bytes = b""
+    body: FrameBody
+    older: Annotated[tuple[tuple[int, Packed], ...], msgspec.Meta(max_length=MAX_OLDER)] = ()
+    signature: Signature = b""
 
     def check(self) -> None:
         """Raise `BadFrame` if the frame contradicts itself."""
@@ -398,6 +440,7 @@ class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
             raise BadFrame(f"frame {self.number} of a generation entered with frame {self.opened}")
         if any(not 0 <= generation < self.generation for generation, _ in self.older):
             raise BadFrame(f"a frame of generation {self.generation} that depends on one that is not older")
+        check_owner(self.owner)
         self.check_events()
 
     @property
@@ -416,17 +459,18 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
     information. Process `i` in it is the member `processes[i]`: members have no agreed numbers, so every frame names
     them."""
 
-    processes: tuple[MemberId, ...]
-    stamp: bytes
-    body: bytes
+    processes: PerOwner[MemberId]
+    stamp: StampBytes
+    body: FrameBody
     anchor: bool = False
     """The stamp leaves nothing out (`order.survey.base`, rule 5)."""
-    signature: bytes = b""
+    signature: Signature = b""
 
     def check(self) -> None:
         """Raise `BadFrame` if the frame contradicts itself. What the stamp says only its mechanism can check."""
         if self.number < 1:
             raise BadFrame(f"frame {self.number}: frames are counted from 1")
+        check_owner(self.owner)
         self.check_events()
 
     @property

@@ -47,6 +47,7 @@ from whence.core.clock import (
     Key,
     MemberId,
     Range,
+    check_vector,
 )
 from whence.core.clock.cct import merge
 from whence.core.clock.event import around_seq
@@ -536,6 +537,8 @@ class TicketOrdering(Ordering[int, Frame]):
             raise BadMessage(f"the state of a cluster with {state.kind}, in one with tickets")
         if not len(state.T) == len(state.floor) == len(state.past) == n:
             raise BadMessage(f"clock of {len(state.T)} entries in a cluster of {n} tickets")
+        check_vector(state.T)
+        check_vector(state.past)
         c = self.clock
         c.T, c.floor = list(state.T), list(state.floor)
         c.orphans = {(t, i): s for t, i, s in state.orphans if t < n}

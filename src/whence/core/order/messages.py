@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Packed
+from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Orphan, Packed
+from whence.core.clock.bounds import (
+    MAX_STATE_BYTES,
+    Count,
+    Items,
+    Members,
+    PerOwner,
+    PerTenure,
+    PerTicket,
+    Text,
+    TicketIndex,
+)
+from whence.core.clock.event import MAX_OLDER, StampBytes
 
-AnySpan = tuple[int | MemberId, int, int, int]
+AnySpan = tuple[TicketIndex | MemberId, Count, Count, Count]
 """`(ticket, incarnation, first, last)`: events; without tickets `(owner, 0, first, last)`: frames."""
 
 
 class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
     """RECOVER (CCC11 Algorithm 5): send me what you hold of these ranges. `nonce` binds the answer to the question."""
 
-    nonce: int
-    ranges: tuple[AnySpan, ...]
+    nonce: Count
+    ranges: Items[AnySpan]
 
 
 HANDED_OVER = 0
@@ -28,19 +40,19 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
     """ACKRECOVER: the frames that the recovery buffer holds, and the ranges of which it holds nothing. The paper stays
     silent about those; saying so lets a blocking order tell "nobody has it" from "nobody answered"."""
 
-    nonce: int
-    frames: tuple[AnyFrame, ...]
-    lacks: tuple[AnySpan, ...] = ()
+    nonce: Count
+    frames: Items[AnyFrame]
+    lacks: Items[AnySpan] = ()
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):
     """A joiner asks for clock and state. Only an order at least as strong as its own (`RANK`) can give both exactly;
     as a `last_resort` it takes them from any, at the price of a loss, never of an inversion."""
 
-    nonce: int
-    rank: int
+    nonce: Count
+    rank: Count
     last_resort: bool
-    kind: str = "tickets"
+    kind: Text = "tickets"
     """The kind of cluster that it wants to join, as `OrderConfig.kind`."""
 
 
@@ -48,19 +60,19 @@ class SnapshotRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     """Not from me: `reason` is `joining`, `weaker` or `busy`; or the kind of this cluster, if the joiner wants another
     one."""
 
-    nonce: int
-    reason: str
+    nonce: Count
+    reason: Text
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=68):
     """One point of the responder's delivery order: its clock there, and the application's state there."""
 
-    nonce: int
-    token: str
+    nonce: Count
+    token: Text
     clock: OrderState
-    coordinators: tuple[tuple[int, MemberId], ...]
-    members: tuple[MemberId, ...]
-    state: bytes
+    coordinators: PerTicket[tuple[TicketIndex, MemberId]]
+    members: Members[MemberId]
+    state: Annotated[bytes, msgspec.Meta(max_length=MAX_STATE_BYTES)]
 
 
 class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -68,24 +80,24 @@ class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
 
     kind: ClassVar[str] = "tickets"
 
-    T: tuple[Entry, ...]
-    floor: tuple[int, ...]
-    tails: tuple[tuple[int, int, int], ...]
-    orphans: tuple[tuple[int, int, int], ...]
-    past: tuple[Entry, ...]
-    owners: tuple[tuple[int, int, MemberId], ...]
-    ahead: tuple[Key, ...] = ()
+    T: PerTicket[Entry]
+    floor: PerTicket[Count]
+    tails: PerTenure[Orphan]
+    orphans: PerTenure[Orphan]
+    past: PerTicket[Entry]
+    owners: PerTenure[tuple[TicketIndex, Count, MemberId]]
+    ahead: PerTenure[Key] = ()
     """Unordered only: frames delivered although something before them is still missing."""
 
 
 class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One generation's clock as data; `owed` and `level` as in `order.generations.GenerationClock`."""
 
-    generation: int
-    K: int
+    generation: Count
+    K: Count
     V: Packed
-    owed: tuple[int, ...] = ()
-    level: tuple[int, ...] = ()
+    owed: tuple[Count, ...] = ()
+    level: tuple[Count, ...] = ()
     past: Packed | None = None
     """Of a weak order: the highest of all stamps delivered."""
 
@@ -94,9 +106,9 @@ class OwnerState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How far an owner's frames are taken, and what is needed to count one that is given up."""
 
     owner: MemberId
-    taken: int
-    generation: int
-    opened: int
+    taken: Count
+    generation: Count
+    opened: Count
     keys: tuple[int, ...]
 
 
@@ -105,23 +117,23 @@ class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
     kind: ClassVar[str] = "no tickets"
 
-    generations: tuple[GenerationState, ...]
-    owners: tuple[OwnerState, ...]
-    waiting: tuple[FreeFrame, ...] = ()
+    generations: Annotated[tuple[GenerationState, ...], msgspec.Meta(min_length=1, max_length=MAX_OLDER)]
+    owners: PerOwner[OwnerState]
+    waiting: Items[FreeFrame] = ()
     """Taken, and not delivered yet."""
-    ahead: tuple[AnySpan, ...] = ()
+    ahead: Items[AnySpan] = ()
     """Unordered only: frames delivered although an earlier one of their owner is still missing."""
-    forgotten: int = 0
+    forgotten: Count = 0
 
 
 class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """The state of a mechanism, encoded; process `i` in it is the member `processes[i]`, of whose frames `taken[i]` are
     in it or given up."""
 
-    mechanism: str
-    processes: tuple[MemberId, ...]
-    taken: tuple[int, ...]
-    state: bytes
+    mechanism: Text
+    processes: PerOwner[MemberId]
+    taken: PerOwner[Count]
+    state: StampBytes
 
     @property
     def kind(self) -> str:

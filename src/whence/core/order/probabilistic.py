@@ -48,7 +48,7 @@ from itertools import islice
 from operator import sub
 from typing import Protocol
 
-from whence.core.clock import GENESIS, FreeFrame, MemberId, Packed
+from whence.core.clock import GENESIS, FreeFrame, MemberId, Packed, are_keys
 from whence.core.clock.event import encode
 from whence.core.clock.probabilistic import Alerts, Delivery, Keys, Pending, ProbabilisticClock, Stamp, Watch, keys_of
 from whence.core.order.config import OrderConfig
@@ -324,14 +324,17 @@ def check_free(frame: FreeFrame, ordering: _ClockKnown) -> None:
 
 def check_state(state: FreeState, ordering: _ClockKnown) -> None:
     """Raise a `BadMessage` for a snapshot that contradicts itself: its counts are indexed by its keys."""
+    for g in state.generations:
+        if not g.V.well_formed or (g.past is not None and not g.past.well_formed) or g.K > g.V.R:
+            raise BadMessage(f"a generation of {g.V.R} entries and {g.K} keys whose vectors are not of that size")
     R = {g.generation: g.V.R for g in state.generations}
     if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
         raise BadMessage("a clock without keys, or with counts beyond all measure")
     if any(g.past is not None and g.past.R != g.V.R for g in state.generations):
         raise BadMessage("a past of another size than the counts")
     for row in state.owners:
-        if row.keys and row.keys[-1] >= R.get(row.generation, MAX_ENTRIES):
-            raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R[row.generation]} entries")
+        if not are_keys(row.keys, R.get(row.generation, MAX_ENTRIES)):
+            raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R.get(row.generation)} entries")
     for frame in state.waiting:
         frame.check()
         frame.payloads()

@@ -12,11 +12,22 @@ packed the same way: an incarnation without its count.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from whence.core.clock import Entry, Incarnation, MemberId, address_of
+from whence.core.clock.bounds import (
+    MAX_TICKETS,
+    MAX_VOTERS,
+    Count,
+    Items,
+    MaybeMember,
+    PerTicket,
+    Seq,
+    Text,
+    TicketIndex,
+)
 from whence.errors import BadMessage
 
 ERA_SHIFT = 24
@@ -31,16 +42,16 @@ def term_of(era: int) -> int:
 class Tenure(NamedTuple):
     """One holding of a ticket, by one life of one process: the ticket and the incarnation."""
 
-    ticket: int
-    inc: int
+    ticket: TicketIndex
+    inc: Count
 
 
 class Holder(NamedTuple):
     """A tenure and who has it. L and R are lists of holders."""
 
     member: MemberId
-    ticket: int
-    inc: int
+    ticket: TicketIndex
+    inc: Count
 
     @property
     def tenure(self) -> Tenure:
@@ -57,12 +68,12 @@ class Holder(NamedTuple):
 class TicketRow(NamedTuple):
     """What is known of one ticket."""
 
-    ticket: int
-    owner: MemberId
+    ticket: TicketIndex
+    owner: MaybeMember
     """Who owns it, as far as known; empty: nobody known."""
-    top: int
+    top: Count
     """The highest incarnation known to have been granted."""
-    floor: int
+    floor: Count
     """Incarnations below this one are over: excluded or released."""
     last: Entry
     """The last event known to have been published on it."""
@@ -77,37 +88,44 @@ class Voter(NamedTuple):
     """Its memory survives the process."""
 
 
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""Of a council or a ballot; leaves room for the next ones."""
+Voters = Annotated[tuple[Voter, ...], msgspec.Meta(max_length=MAX_VOTERS)]
+
+
 class Council(NamedTuple):
     """Who votes (rule C1)."""
 
-    number: int
+    number: Number
     """Generation and number, packed (`GENERATION`). The higher one counts."""
-    voters: tuple[Voter, ...]
+    voters: Voters
     """The first one decides a tie."""
-    before: tuple[Voter, ...]
+    before: Voters
     """The voters of the council before this one: they know how it begins."""
 
 
 class Ballot(NamedTuple):
     """A ballot of Paxos: number and proposer."""
 
-    number: int
-    by: MemberId
+    number: Number
+    by: MaybeMember
 
 
 class Ledger(NamedTuple):
     """What a voter knows of the tickets (rule C7)."""
 
-    era: int
+    era: Count
     """The highest era it has agreed to."""
-    seats: tuple[Holder, ...]
+    seats: PerTicket[Holder]
     """Whom it vouches for at the moment."""
-    rows: tuple[TicketRow, ...]
+    rows: PerTicket[TicketRow]
     """Of each ticket: the highest incarnation vouched for (`top`, in the hands of `owner`) and the floor."""
 
 
 GENERATION = 32
 """Bits of a council's number below its generation."""
+
+Holders = PerTicket[Holder]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -117,7 +135,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Between(_Message, frozen=True):
     """From one tenure to another (rule 4), under a nonce (rule 14)."""
 
-    nonce: int
+    nonce: Count
     mine: Tenure
     yours: Tenure
 
@@ -125,7 +143,7 @@ class _Between(_Message, frozen=True):
 class _Answer(_Message, frozen=True):
     """To the tenure that asked under this nonce."""
 
-    nonce: int
+    nonce: Count
     yours: Tenure
 
 
@@ -135,46 +153,46 @@ class _Answer(_Message, frozen=True):
 class CJoin(_Message, frozen=True, tag=32):
     """I want a ticket; `wish` if you have the choice (-1: any)."""
 
-    nonce: int
-    wish: int = -1
+    nonce: Count
+    wish: Annotated[int, msgspec.Meta(ge=-1, lt=MAX_TICKETS)] = -1
 
 
 class Reject(_Message, frozen=True, tag=33):
     """No (to CJOIN or WHO). `owner`: the sender is a living coordinator. `known`: coordinators to try instead."""
 
-    nonce: int
-    reason: str
+    nonce: Count
+    reason: Text
     owner: bool
-    era: int
-    known: tuple[tuple[int, MemberId], ...]
+    era: Count
+    known: PerTicket[tuple[TicketIndex, MemberId]]
 
 
 class AckCJoin(_Message, frozen=True, tag=34):
     """The ticket is yours, on probation (rule 10). It is also the first UPDATE of the new edge."""
 
-    nonce: int
-    update: int
+    nonce: Count
+    update: Count
     """The nonce of the UPDATE that this message is."""
     mine: Tenure
     yours: Tenure
     succ: Holder
-    L: tuple[Holder, ...]
-    inherited: tuple[tuple[Holder, ...], ...]
+    L: Holders
+    inherited: Items[Holders]
     """What `succ` may hold as its L (rule 13, for an edge that changes hands)."""
-    rows: tuple[TicketRow, ...]
+    rows: PerTicket[TicketRow]
 
 
 class Decline(_Message, frozen=True, tag=50):
     """I do not have, and shall never have, the tenure that you granted, or released, under this nonce."""
 
-    nonce: int
+    nonce: Count
     tenure: Tenure
 
 
 class Who(_Message, frozen=True, tag=51):
     """Is there a coordinator? Answered by REJECT. Asked by a founder in quarantine."""
 
-    nonce: int
+    nonce: Count
 
 
 # --- the edge between neighbours in the fault-free protocol (Algorithm 1) ---
@@ -201,11 +219,11 @@ class CLeave(_Between, frozen=True, tag=37):
     """I have stopped publishing and want to leave; take over what I coordinate."""
 
     succ: Holder
-    answers: int
+    answers: Count
     """The nonce of the last UPDATE accepted from the receiver: which edge this CLEAVE belongs to (0: fault-free)."""
-    held: tuple[tuple[Holder, ...], ...]
+    held: Items[Holders]
     """What `succ` may hold as its L (rule 13)."""
-    rows: tuple[TicketRow, ...]
+    rows: PerTicket[TicketRow]
 
 
 class AckCLeave(_Answer, frozen=True, tag=38):
@@ -222,8 +240,8 @@ class NackLeave(_Answer, frozen=True, tag=39):
 class Poll(_Between, frozen=True, tag=40):
     """Do you vouch for me? Sent to every member of L in every round."""
 
-    era: int
-    seq: int
+    era: Count
+    seq: Seq
     """The last event published under `mine`."""
 
 
@@ -231,22 +249,22 @@ class Alive(_Between, frozen=True, tag=41):
     """I vouch for you, from when you sent the poll (rule 14). `promised`: the nonce of the REQCOORD of yours that I
     keep a promise for (0: none); if nothing came of it and your CANCEL was lost, send it again."""
 
-    era: int
-    promised: int = 0
+    era: Count
+    promised: Count = 0
 
 
 class Update(_Between, frozen=True, tag=42):
     """You are my successor; let R be your L. `takeover`: tenures below these are over (rule 15)."""
 
-    era: int
-    R: tuple[Holder, ...]
-    takeover: tuple[Tenure, ...]
+    era: Count
+    R: Holders
+    takeover: PerTicket[Tenure]
 
 
 class AckUpdate(_Between, frozen=True, tag=43):
     """You are my predecessor. `adopted`: the nonce of the UPDATE whose R is my L (0: none of yours yet)."""
 
-    adopted: int
+    adopted: Count
     confirmed: bool
     """False: on probation (rule 10)."""
 
@@ -257,41 +275,41 @@ class AckUpdate(_Between, frozen=True, tag=43):
 class Exclude(_Message, frozen=True, tag=44):
     """My successor does not answer; what is your L? Addressed to the owner of `ticket`."""
 
-    nonce: int
+    nonce: Count
     mine: Tenure
-    ticket: int
+    ticket: TicketIndex
 
 
 class AckExclude(_Between, frozen=True, tag=45):
     """My L."""
 
-    era: int
-    L: tuple[Holder, ...]
+    era: Count
+    L: Holders
 
 
 class ReqCoord(_Between, frozen=True, tag=46):
     """I take over the tickets strictly between mine and `until`, under `era`."""
 
-    until: int
-    era: int
+    until: TicketIndex
+    era: Count
 
 
 class AckCoord(_Answer, frozen=True, tag=47):
     """I shall vouch for nobody there below that era; `rows`: what I know of these tickets."""
 
-    rows: tuple[TicketRow, ...]
+    rows: PerTicket[TicketRow]
 
 
 class NackCoord(_Answer, frozen=True, tag=48):
     """No: I have seen this era (ask again with a higher one), or you are excluded yourself."""
 
-    era: int
+    era: Count
 
 
 class Cancel(_Message, frozen=True, tag=49):
     """The exclusion failed; forget your promise. (Its acks will never be used, rule 18.)"""
 
-    nonce: int
+    nonce: Count
     mine: Tenure
 
 
@@ -299,21 +317,21 @@ class Cancel(_Message, frozen=True, tag=49):
 
 
 class _InCouncil(_Message, frozen=True):
-    council: int
+    council: Number
     """The number of the council that is meant."""
 
 
 class _FromVoter(_InCouncil, frozen=True):
-    nonce: int
+    nonce: Count
     voter: MemberId
 
 
 class Sit(_InCouncil, frozen=True, tag=96):
     """Do you vouch for my seat? To every voter, in every round (rule C2)."""
 
-    nonce: int
+    nonce: Count
     mine: Tenure
-    seq: int
+    seq: Seq
     """The last event published under `mine`."""
 
 
@@ -324,7 +342,7 @@ class Vouch(_FromVoter, frozen=True, tag=97):
 class Read(_InCouncil, frozen=True, tag=98):
     """Whom do you vouch for? (Rules C5 and C6.)"""
 
-    nonce: int
+    nonce: Count
 
 
 class Seats(_FromVoter, frozen=True, tag=99):
@@ -336,9 +354,9 @@ class Seats(_FromVoter, frozen=True, tag=99):
 class Claim(_InCouncil, frozen=True, tag=100):
     """Let me take these tickets under this era (rule C4)."""
 
-    nonce: int
-    era: int
-    tickets: tuple[int, ...]
+    nonce: Count
+    era: Count
+    tickets: PerTicket[TicketIndex]
 
 
 class Agree(_FromVoter, frozen=True, tag=101):
@@ -349,7 +367,7 @@ class Vacate(_Message, frozen=True, tag=102):
     """I have given up this seat (rule C12)."""
 
     tenure: Tenure
-    seq: int
+    seq: Seq
 
 
 class Known(_Message, frozen=True, tag=103):
@@ -387,7 +405,7 @@ class Promise(_InCouncil, frozen=True, tag=108):
 
     ballot: Ballot
     voter: MemberId
-    accepted: tuple[Ballot, tuple[Voter, ...]] | None
+    accepted: tuple[Ballot, Voters] | None
     table: Ledger
 
 
@@ -401,7 +419,7 @@ class Accept(_InCouncil, frozen=True, tag=110):
     """Let these be the voters of the next council."""
 
     ballot: Ballot
-    voters: tuple[Voter, ...]
+    voters: Voters
 
 
 class Accepted(_InCouncil, frozen=True, tag=111):
@@ -444,8 +462,8 @@ class JoinedNews(_Message, frozen=True, tag=1):
 class GoneNews(_Message, frozen=True, tag=2):
     """The tickets, nearest first, were taken over by an exclusion: what is below `floor` on them is over (rule 15)."""
 
-    tickets: tuple[int, ...]
-    floor: int
+    tickets: PerTicket[TicketIndex]
+    floor: Count
     by: MemberId
 
 
@@ -453,7 +471,7 @@ class ReleasedNews(_Message, frozen=True, tag=3):
     """`holder` left gracefully; `seq` is its last event."""
 
     holder: Holder
-    seq: int
+    seq: Seq
 
 
 RingNews = JoinedNews | GoneNews | ReleasedNews

@@ -1,5 +1,8 @@
 """Messages to bytes and back. Decoding raises only RemoteErrors, whatever the bytes.
 
+The types of the messages say what each field may be (`clock.bounds`), and msgspec checks it while it decodes. What
+types cannot say, `validate` checks: that parts of a message agree with each other.
+
 What goes on the network: one message with its version, cluster and sender before it.
 
     magic  version  len(cluster) cluster  len(sender) sender  message
@@ -14,17 +17,31 @@ Messages on a byte stream: four bytes of length, big-endian, then so many bytes 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
 import msgspec
 
-from whence.core.clock import MemberId, is_member_id
-from whence.core.ring.messages import RingNews
-from whence.core.wire.limits import DEFAULT, Limits
-from whence.core.wire.validate import Message, is_name, validate
+from whence.core.cast.messages import CastMessage, Gossip, Graft, IHave, Key, News
+from whence.core.clock import MemberId, check_vector, is_member_id
+from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_NEWS_BYTES, MAX_SEQ
+from whence.core.order.messages import AckRecover, AnySpan, OrderMessage, Recover
+from whence.core.ring.messages import RingMessage, RingNews
 from whence.errors import BadMessage, RemoteError, TooLarge, UsageError, WrongVersion
+
+Message = CastMessage | RingMessage | OrderMessage
+"""Everything one member can say to another."""
+
+_NAME = re.compile(r"[!-~]{1,255}")
+
+
+def is_name(text: str) -> bool:
+    """1 to 255 visible ASCII characters: safe in a log line, one byte each."""
+    return _NAME.fullmatch(text) is not None
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _message: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -38,10 +55,10 @@ def encode(message: Message) -> bytes:
     return _encode(message)
 
 
-def decode(data: bytes | memoryview, limits: Limits = DEFAULT) -> Message:
+def decode(data: bytes | memoryview) -> Message:
     """The message, checked as far as no state is needed."""
-    if len(data) > limits.max_message_bytes:
-        raise TooLarge(f"message of {len(data)} bytes, allowed are {limits.max_message_bytes}")
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise TooLarge(f"message of {len(data)} bytes, allowed are {MAX_MESSAGE_BYTES}")
     # msgspec makes room for at most 16 elements of an array ahead of reading them: a length in the data costs
     # nothing. Unknown fields at the end are skipped (a later version may append some); nested without end, they hit
     # the recursion limit. A str that is no UTF-8 is a UnicodeDecodeError.
@@ -49,8 +66,58 @@ def decode(data: bytes | memoryview, limits: Limits = DEFAULT) -> Message:
         message = _message.decode(data)
     except _NOT_ONE as error:
         raise BadMessage(f"not a message: {error}") from None
-    validate(message, limits)
+    validate(message)
     return message
+
+
+def validate(message: Message) -> None:
+    """Raise a RemoteError unless the parts of a message agree. What it says of the past is checked where that is known
+    (`order`)."""
+    match message:
+        case Gossip():
+            _check_gossip(message)
+        case IHave(keys, ages):
+            _check_keys(keys)
+            if len(keys) != len(ages):
+                raise BadMessage(f"an announcement of {len(keys)} items and {len(ages)} ages")
+        case Graft(keys):
+            _check_keys(keys)
+        case Recover(ranges=spans):
+            _check_spans(spans)
+        case AckRecover(frames=frames, lacks=spans):
+            _check_spans(spans)
+            for frame in frames:
+                frame.check()
+        case _:
+            pass
+
+
+def _check_gossip(gossip: Gossip) -> None:
+    items, digest = gossip.items, gossip.digest
+    if len(items) != len(gossip.ages):
+        raise BadMessage(f"gossip with {len(items)} items and {len(gossip.ages)} ages")
+    for item in items:
+        if not isinstance(item, News):
+            item.check()
+    if digest is not None:
+        check_vector(digest.T, digest.orphans)
+
+
+def _check_keys(keys: Iterable[Key]) -> None:
+    """Of a frame (three parts, the first a ticket or an owner) or of news (its origin and a number)."""
+    for key in keys:
+        if not 2 <= len(key) <= 3 or any(isinstance(part, str) for part in key[1:]):
+            raise BadMessage(f"no key of an item: {key[:4]}")
+        if len(key) == 2 and not isinstance(key[0], str):
+            raise BadMessage("a key of news without an origin")
+
+
+def _check_spans(spans: Iterable[AnySpan]) -> None:
+    """Events of a ticket's incarnation, or (incarnation 0) frames of an owner."""
+    for of, inc, first, last in spans:
+        known = inc == 0 if isinstance(of, str) else inc >= 1 and last <= MAX_SEQ
+        if not (known and 1 <= first <= last):
+            raise BadMessage(f"no range of events or frames: {(of, inc, first, last)}")
 
 
 def encode_news(news: RingNews) -> bytes:
@@ -58,16 +125,14 @@ def encode_news(news: RingNews) -> bytes:
     return _encode(news)
 
 
-def decode_news(body: bytes, limits: Limits = DEFAULT) -> RingNews:
+def decode_news(body: bytes) -> RingNews:
     """What the body of a `News` says."""
-    if len(body) > limits.max_news_bytes:
-        raise TooLarge(f"news of {len(body)} bytes, allowed are {limits.max_news_bytes}")
+    if len(body) > MAX_NEWS_BYTES:
+        raise TooLarge(f"news of {len(body)} bytes, allowed are {MAX_NEWS_BYTES}")
     try:
-        news = _news.decode(body)
+        return _news.decode(body)
     except _NOT_ONE as error:
         raise BadMessage(f"not news: {error}") from None
-    validate(news, limits)
-    return news
 
 
 MAGIC = 0xC1
@@ -108,15 +173,15 @@ def pack(cluster: str, sender: MemberId, message: Message) -> bytes:
     return header(cluster, sender) + encode(message)
 
 
-def read_header(data: bytes, limits: Limits = DEFAULT) -> Header:
+def read_header(data: bytes) -> Header:
     """Reads the header only: enough to find the cluster."""
-    if len(data) > limits.max_message_bytes:
-        raise TooLarge(f"packet of {len(data)} bytes, allowed are {limits.max_message_bytes}")
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise TooLarge(f"packet of {len(data)} bytes, allowed are {MAX_MESSAGE_BYTES}")
     if len(data) < 2 or data[0] != MAGIC:
         raise BadMessage("not a packet: it does not begin with the magic byte")
     if data[1] != VERSION:
         raise WrongVersion(f"peer speaks version {data[1]} of the protocol, this is version {VERSION}")
-    at = _name_end(data, _name_end(data, 2, limits), limits)
+    at = _name_end(data, _name_end(data, 2))
     cluster, sender = _names(data[2:at])
     return Header(cluster, sender, memoryview(data)[at:])
 
@@ -133,21 +198,19 @@ def _names(data: bytes) -> tuple[str, MemberId]:
     return cluster, sender
 
 
-def unpack(data: bytes, limits: Limits = DEFAULT) -> Packet:
+def unpack(data: bytes) -> Packet:
     """The inverse of `pack`. Raises only RemoteErrors, whatever the bytes."""
-    cluster, sender, body = read_header(data, limits)
-    return Packet(cluster, sender, decode(body, limits))
+    cluster, sender, body = read_header(data)
+    return Packet(cluster, sender, decode(body))
 
 
-def _name_end(data: bytes, at: int, limits: Limits) -> int:
+def _name_end(data: bytes, at: int) -> int:
     """Where the name ends whose length byte is at `at`."""
     if at >= len(data):
         raise BadMessage("packet ends within its header")
     end = at + 1 + data[at]
     if end > len(data):
         raise BadMessage("packet ends within its header")
-    if data[at] > limits.max_name_bytes:
-        raise TooLarge(f"name of {data[at]} bytes, allowed are {limits.max_name_bytes}")
     return end
 
 
@@ -155,10 +218,10 @@ _LENGTH = Struct(">I")
 PREFIX = _LENGTH.size
 
 
-def frame_stream(data: bytes, limits: Limits = DEFAULT) -> bytes:
+def frame_stream(data: bytes, most: int = MAX_MESSAGE_BYTES) -> bytes:
     """The packet as it goes on a stream."""
-    if not 1 <= len(data) <= limits.max_message_bytes:
-        raise UsageError(f"a packet of {len(data)} bytes cannot be sent: 1 .. {limits.max_message_bytes} are allowed")
+    if not 1 <= len(data) <= most:
+        raise UsageError(f"a packet of {len(data)} bytes cannot be sent: 1 .. {most} are allowed")
     return _LENGTH.pack(len(data)) + data
 
 
@@ -169,8 +232,9 @@ class StreamDecoder:
 
     __slots__ = ("_broken", "_cap", "_wanted", "begun")
 
-    def __init__(self, limits: Limits = DEFAULT) -> None:
-        self._cap = limits.max_message_bytes
+    def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
+        """`most`: bytes of a packet."""
+        self._cap = most
         self.begun = bytearray()
         """The beginning of a packet that is not complete yet."""
         self._wanted = PREFIX

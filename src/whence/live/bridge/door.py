@@ -30,7 +30,7 @@ from typing import Final, Self
 
 import msgspec
 
-from whence.core.wire import DEFAULT
+from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.core.wire.codec import StreamDecoder, frame_stream
 from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, Unauthentic, UsageError
 from whence.live.api import Cluster
@@ -85,7 +85,7 @@ GREETING_BYTES: Final = 256
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Word)
-_LIMITS = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_payload_bytes + 4096)
+LARGEST = MAX_PAYLOAD_BYTES + 4096
 
 
 def decode(data: bytes) -> Word:
@@ -106,9 +106,8 @@ class Line:
         self.reader = reader
         self.writer = writer
         self._guard = guard
-        limits = msgspec.structs.replace(_LIMITS, max_message_bytes=_LIMITS.max_message_bytes + guard.overhead)
-        self._limits = limits
-        self._decoder = StreamDecoder(limits)
+        self._largest = LARGEST + guard.overhead
+        self._decoder = StreamDecoder(self._largest)
         self._words: deque[Word] = deque()
 
     async def greeted(self) -> None:
@@ -124,7 +123,7 @@ class Line:
             raise BadMessage("the first record is no greeting")
 
     async def say(self, word: Word) -> None:
-        self.writer.write(frame_stream(self._guard.seal(_encode(word)), self._limits))
+        self.writer.write(frame_stream(self._guard.seal(_encode(word)), self._largest))
         await self.writer.drain()
 
     async def hear(self) -> Word:
@@ -390,7 +389,7 @@ class Client:
     async def publish(self, payload: bytes, everywhere: bool = False) -> int:
         """Publish after all that was published before; returns its number. Raises `NotAccepted`: then call it again,
         with the same payload."""
-        cap = DEFAULT.max_payload_bytes - HEADING_ROOM
+        cap = MAX_PAYLOAD_BYTES - HEADING_ROOM
         if len(payload) > cap:
             raise UsageError(f"an event from outside holds at most {cap} bytes, not {len(payload)}")
         request = Request(self.cluster, self.client, self.number + 1, payload, everywhere)

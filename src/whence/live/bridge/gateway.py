@@ -96,8 +96,8 @@ class BridgeLedger(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     clusters: tuple[str, ...]
-    lives: tuple[tuple[str, tuple[MemberId, ...]], ...]
-    have: tuple[tuple[str, tuple[tuple[str, int, int, MemberId, int], ...]], ...]
+    lives: tuple[tuple[str, tuple[str, ...]], ...]
+    have: tuple[tuple[str, tuple[tuple[str, int, int, str, int], ...]], ...]
 
 
 _ledger = msgspec.msgpack.Decoder(BridgeLedger)

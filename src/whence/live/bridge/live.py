@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from whence.core.clock import EventId, Frame
-from whence.core.wire import DEFAULT
+from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.errors import DiskError, UsageError
 from whence.files import write_whole
 from whence.live.api import LISTEN, Cluster, Join, create, join
@@ -62,7 +62,7 @@ class Bridge:
         addresses of its other bridges and its doors; without it, every publisher can write their headings."""
         started = f"{time.time_ns() // 1_000_000:015d}-{secrets.token_hex(4)}"
         self.gateway = Gateway(
-            tuple(clusters), started, unmarked=unmarked, max_payload=DEFAULT.max_payload_bytes, trusted=trusted
+            tuple(clusters), started, unmarked=unmarked, max_payload=MAX_PAYLOAD_BYTES, trusted=trusted
         )
         self.clusters: dict[str, Cluster] = {}
         self.directory = None if directory is None else Path(directory)

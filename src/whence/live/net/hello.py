@@ -31,6 +31,7 @@ from typing import Final
 import msgspec
 
 from whence.core.clock import MemberId, is_member_id
+from whence.core.clock.bounds import MaybeMember
 from whence.core.config import Config
 from whence.core.wire import is_name
 from whence.errors import BadMessage, UsageError, WrongVersion
@@ -115,7 +116,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
 
     cluster: str
     nonce: int
-    member: MemberId = ""
+    member: MaybeMember = ""
     settings: dict[str, str] = {}
     epoch: int = -1
     """The highest epoch that its disk remembers; -1: none."""

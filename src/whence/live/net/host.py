@@ -15,11 +15,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
 from whence.core.clock import MemberId, address_of, member_id, reaches
+from whence.core.clock.bounds import MAX_MESSAGE_BYTES
 from whence.core.ports import Unreachable
-from whence.core.wire import DEFAULT, read_header
+from whence.core.wire import read_header
 from whence.errors import RemoteError, UsageError
 from whence.live.net.council import force_found, holds
 from whence.live.net.guard import Plain
@@ -165,7 +164,7 @@ class Host:
     def _make_transport(self) -> Transport:
         if isinstance(self._kind, MemoryNetwork):
             return self._kind.transport(self.listen, self.stats)
-        limits = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_message_bytes + 512)  # seal, direction
+        largest = MAX_MESSAGE_BYTES + 512  # seal, direction
         kind = TcpTransport
         if self._kind == "udp":
             from whence.live.net.udp import UdpTransport as kind  # lazily: it takes memory
@@ -173,7 +172,7 @@ class Host:
             self.listen,
             self.stats,
             self._greeting,
-            limits,
+            largest,
             closed=self._closed,
             proved=self._proved,
             unreachable=self._unreachable,

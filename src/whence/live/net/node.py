@@ -20,6 +20,7 @@ import msgspec
 
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Incarnation, MemberId, address_of
+from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_STATE_BYTES
 from whence.core.clock.event import fitting
 from whence.core.member import Member
 from whence.core.order.messages import AckRecover
@@ -52,7 +53,6 @@ from whence.core.ports import (
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import RingMessage, by_receiver
 from whence.core.wire import Message, decode, pack
-from whence.core.wire.limits import DEFAULT
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
 from whence.live.net.outbox import Outbox, without_frames
@@ -190,7 +190,6 @@ class Node:
         self.copies = CopyCounts()
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
-        self._limits = DEFAULT
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
         self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
         self._shut_out: dict[str | None, None] = {}
@@ -324,7 +323,7 @@ class Node:
         """One message: decoded, and handled unless there is no room for it."""
         input: Input
         try:
-            message = decode(body, self._limits)
+            message = decode(body)
             if not connection.may_publish and isinstance(message, RingMessage):
                 message = by_receiver(message)
             input = Received(sender, message)
@@ -531,7 +530,7 @@ class Node:
                 known.append(address_of(o.to))
                 continue
             packet, to = pack(self.cluster, self.me, message), [address_of(o.to)]
-            if len(packet) > self._limits.max_message_bytes:
+            if len(packet) > MAX_MESSAGE_BYTES:
                 self.stats.oversize += 1
                 name = type(message).__name__
                 log.error("%s: a %s of %d bytes is too large to be sent", self.me, name, len(packet))
@@ -587,7 +586,7 @@ class Node:
     def snapshot(self, out: TakeSnapshot) -> None:
         """The application is at this point of the delivery order."""
         state = self._state() if self._state is not None else b""
-        if len(state) > self._limits.max_state_bytes:
+        if len(state) > MAX_STATE_BYTES:
             log.error("%s: a state of %d bytes is too large to be given to a joiner", self.me, len(state))
             return
         self.feed(SnapshotTaken(out.token, state))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
 
-from whence.core.wire import Limits, StreamDecoder, frame_stream
+from whence.core.wire import StreamDecoder, frame_stream
 from whence.errors import RemoteError, UsageError
 from whence.live.net.keys import PUBLISHER
 from whence.live.net.listener import Listener, Refusals, descriptor_share, failed_handshake, foreign_greeting, tune
@@ -97,7 +97,7 @@ class TcpTransport:
         listen: str,
         stats: NetStats,
         greeting: Callable[[bool], bytes],
-        limits: Limits,
+        largest: int,
         *,
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
@@ -108,7 +108,7 @@ class TcpTransport:
     ) -> None:
         self.settings = settings or TcpSettings()
         self.stats = stats
-        self.limits = limits
+        self.largest = largest
         self.greeting = greeting
         self.client_tls = client_tls
         self.closed = closed
@@ -157,7 +157,7 @@ class TcpTransport:
         self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
-        record = frame_stream(data, self.limits)
+        record = frame_stream(data, self.largest)
         urgent = reliable and len(data) <= self.settings.urgent_bytes
         for address in to:
             lane = (address, urgent)
@@ -409,7 +409,7 @@ class Peer(asyncio.Protocol):
             with suppress(RemoteError):
                 owner.proved(self.address, tls_peer(tls).name)
         pending, self.pending, self.size = self.pending, [], 0
-        mine.write(b"".join((frame_stream(owner.greeting(self.lane[1]), owner.limits), *pending)))
+        mine.write(b"".join((frame_stream(owner.greeting(self.lane[1]), owner.largest), *pending)))
 
     def data_received(self, data: bytes) -> None:
         """Nobody answers on this connection, unless it refuses it."""
@@ -493,8 +493,8 @@ class _Accepted(asyncio.Protocol, Connection):
         Connection.__init__(self)
         self._owner = owner
         self._transport: asyncio.Transport | None = None
-        self._decoder = StreamDecoder(owner.limits)
-        self._whole = 4 + owner.limits.max_message_bytes
+        self._decoder = StreamDecoder(owner.largest)
+        self._whole = 4 + owner.largest
         self._first: bytearray | None = bytearray()  # the beginning of the first record
         self._began: float | None = owner.loop.time()  # since when the record under way is
 

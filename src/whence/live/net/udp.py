@@ -56,7 +56,7 @@ class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
         streams = list(to)
         if not reliable and len(data) + 4 <= DATAGRAM:
-            record = frame_stream(data, self.limits)
+            record = frame_stream(data, self.largest)
             for address in streams:
                 if self._target(address) is not None:
                     self._out.setdefault(address, []).append(record)
@@ -94,7 +94,7 @@ class UdpTransport(TcpTransport, asyncio.DatagramProtocol):
         if self.held:
             self.stats.host_full += 1
             return
-        decoder = StreamDecoder(self.limits)
+        decoder = StreamDecoder(self.largest)
         try:
             packets = decoder.feed(data)
         except RemoteError:

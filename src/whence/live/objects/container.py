@@ -93,7 +93,7 @@ class Objects:
 
     def __init__(self, me: str = "", limit: int = 2 << 20) -> None:
         """`me` is the member id, needed to edit documents. `limit` bounds `state()` in bytes: beyond it `check_room`
-        raises `Full`, and twice as much is a hard bound. The wire allows 3 MiB (`Limits.max_state_bytes`)."""
+        raises `Full`, and twice as much is a hard bound. The wire allows 3 MiB (`MAX_STATE_BYTES`)."""
         self._me = me
         self.limit = limit
         self.stats = Stats()

@@ -20,7 +20,7 @@ class SurveyConfig(msgspec.Struct, frozen=True):
     """`first`, `first-unstable`: messages carried by one message. Fewer: smaller messages, but those beyond are waited
     for."""
     max_carried_bytes: int = 512 << 10
-    """The same in bytes: with names and numbers it has to stay below `Limits.max_stamp_bytes`."""
+    """The same in bytes: with names and numbers it has to stay below `MAX_STAMP_BYTES`."""
     anchor_every: int = 8
     """Chained mechanisms over links that lose for good (core/order/stamped.py): each so many-th own multicast is an
     anchor. Fewer: smaller messages, but after giving one up, half as many of that sender are lost on average; with
