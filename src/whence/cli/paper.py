@@ -34,9 +34,9 @@ def paper(args: argparse.Namespace) -> int:
     out = Path(args.out or f"out/{args.name}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
+    from whence.lab.latencies import CITIES, read_latencies
     from whence.lab.paper import run as every  # needs numba and pyarrow: the table does not
     from whence.lab.paper.frame import RunOptions
-    from whence.lab.scale import CITIES, read_latencies
 
     with progress("starting") as tell:
         options = RunOptions(

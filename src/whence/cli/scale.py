@@ -8,7 +8,8 @@ import msgspec
 
 from whence.cli.show import console, facts, progress
 from whence.errors import ConfigError
-from whence.lab.scale import ScaleSettings, read_latencies, run_scale
+from whence.lab.latencies import read_latencies
+from whence.lab.scale import ScaleSettings, run_scale
 from whence.lab.scale.run import ScaleResult
 
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from whence.cli import main
+from whence.lab.latencies import CITIES, read_latencies
 from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
 from whence.lab.paper.frame import RunOptions, Study, on_arrays
 from whence.lab.paper.pco17 import fig3
 from whence.lab.paper.run import load
-from whence.lab.scale import CITIES, read_latencies
 
 ROOT = Path(__file__).parents[3]
 POINT = {"processes": 50, "entries": 20, "keys": 2, "rate": 100.0, "deliveries": 40_000.0, "sample": False}

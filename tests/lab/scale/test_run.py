@@ -10,7 +10,8 @@ import pytest
 
 from whence.cli import main
 from whence.errors import ConfigError
-from whence.lab.scale import ScaleSettings, bound, read_latencies, run_scale
+from whence.lab.latencies import read_latencies
+from whence.lab.scale import ScaleSettings, bound, run_scale
 from whence.lab.scale.sweep import point
 
 KEYS = ["deliveries", "errors", "exact_rate", "eps_min", "eps_max", "alerts4", "alerts5", "seconds", "deliveries_per_s"]
@@ -85,10 +86,6 @@ def test_latencies_are_read_by_name_and_used(tmp_path: Path) -> None:
     )
     assert result.engine == "general"
     assert 0 < result.p_nc < 1
-    for bad in ("", ",A\n", ",A\nB,1\n", ",A\nA,x\n", ",A\nA,-1\n", ",A,B\nA,1,2\n"):
-        file.write_text(bad, encoding="utf-8")
-        with pytest.raises(ConfigError, match="latencies"):
-            read_latencies(file)
 
 
 def test_a_point_of_a_sweep_is_a_run() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from whence.errors import ConfigError
+from whence.lab.latencies import CITIES, read_matrix
 from whence.lab.sim.host import LocalClock
-from whence.lab.sim.network import SimNetwork, read_matrix
+from whence.lab.sim.network import SimNetwork
 from whence.lab.sim.scenario import NetworkSettings as Settings
 
 MS = 10**6
 NAMES = ("a", "b", "c")
-CITIES = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios" / "wonderproxy.csv"
 
 
 def arrivals(network: SimNetwork, count: int = 20_000, src: str = "a", dst: str = "b") -> list[tuple[int, ...]]:
@@ -124,11 +124,12 @@ def test_recorded_latencies_are_half_a_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not a matrix"),
+        ("", "is not a matrix"),
         (",x,y\nx,0\ny,1,2\n", "row 2 has 1 values"),
+        (",x\n", "is not a matrix"),
         (",x,y\nx,0,?\ny,1,2\n", "row 2: could not convert"),
-        (",x,y\nx,0,-1\ny,1,2\n", "row 2: a round-trip time"),
-        (",x,y\nx,0,nan\ny,1,2\n", "row 2: a round-trip time"),
+        (",x,y\nx,0,-1\ny,1,2\n", "row 2: want round-trip times"),
+        (",x,y\nx,0,nan\ny,1,2\n", "row 2: want round-trip times"),
         (",x,y\nx,0,1\nz,1,2\n", "differ"),
     ],
 )
@@ -140,7 +141,7 @@ def test_a_malformed_matrix_is_refused(tmp_path: Path, text: str, said: str) -> 
 
 
 def test_a_missing_matrix_and_a_missing_city_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read the latencies .*gone\.csv: .*--data"):
+    with pytest.raises(ConfigError, match=r"cannot read .*gone\.csv: .*--data"):
         SimNetwork(Settings(latency="recorded", file="gone.csv"), NAMES, 1, tmp_path)
     (tmp_path / "rtt.csv").write_text(MATRIX, encoding="utf-8")
     with pytest.raises(ConfigError, match="has no row 'z'"):

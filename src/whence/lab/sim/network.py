@@ -10,13 +10,13 @@ lost, on a stream too, without an error; what is in flight when the link is cut 
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 
 from whence.errors import ConfigError
+from whence.lab.latencies import read_matrix
 from whence.lab.sim.scenario import NetworkSettings
 
 _M = (1 << 64) - 1
@@ -196,35 +196,3 @@ def recorded(settings: NetworkSettings, names: tuple[str, ...], base: Path | Non
             raise ConfigError(f"network.cities: {path} has no row {city!r}; it has: {', '.join(list(matrix)[:8])}, ...")
     home = {n: cities[i % len(cities)] for i, n in enumerate(names)}
     return {(a, b): max(_LEAST, round(matrix[home[a]][home[b]] * 10**6 / 2)) for a in names for b in names}
-
-
-def read_matrix(path: Path) -> dict[str, dict[str, float]]:
-    """Round-trip times in ms from a CSV file: a header row of names, then one named row per name."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(
-            f"cannot read the latencies {path}: {reason}; give a CSV matrix of round-trip times in ms with "
-            "network.file in the scenario or --data on the command line"
-        ) from None
-    if len(rows) < 2:
-        raise ConfigError(f"{path}: not a matrix of latencies: it needs a header row and a row per name")
-    if not any(row[-1].strip() for row in rows):  # every line ends in a comma
-        rows = [row[:-1] for row in rows]
-    header = [name.strip() for name in rows[0][1:]]
-    matrix: dict[str, dict[str, float]] = {}
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header) + 1:
-            raise ConfigError(f"{path}: row {number} has {len(row) - 1} values, the header {len(header)} names")
-        try:
-            values = [float(cell) for cell in row[1:]]
-        except ValueError as error:
-            raise ConfigError(f"{path}: row {number}: {error}") from None
-        if not all(0 <= v < 10**6 for v in values):
-            raise ConfigError(f"{path}: row {number}: a round-trip time in ms lies between 0 and a million")
-        matrix[row[0].strip()] = dict(zip(header, values, strict=True))
-    if sorted(matrix) != sorted(header):
-        raise ConfigError(f"{path}: the names of the rows and of the columns differ")
-    return matrix
