@@ -2,23 +2,21 @@
 
 Any mechanism provides the order; this module provides agreement. Links are quasi-reliable, as the SURVEY assumes: what
 a correct process sends to a correct one arrives, once or more often, in any order; what a crashing process was sending
-may arrive at some and not at others. Membership is decided elsewhere: a membership service gives everybody the same
-sequence of views, and removes a crashed process from the next one.
+may arrive at some and not at others. Membership is decided elsewhere: a membership service tells everybody of the next
+view at once, without the processes that have crashed, and of another one only when all have installed it. Only
+experiments use this, and none has a crash during a view change.
 
 1. Every process keeps each message until all members of the view have acknowledged it, that is, until it is **stable**.
 2. During a view change nobody multicasts. Everybody sends everybody (of the new view) a `Flush` with its unstable
    messages: a message that its crashed sender gave to one survivor reaches all of them.
 3. A process that has the `Flush` of all sends `Ready`. A process that has the `Ready` of all knows that all hold the
    same: it delivers what it can, drops what waits for a message that nobody has, and installs the view.
-4. A crash during this leads to the next view and the same steps again. What was sent in a view that only some have
-   installed is flushed into the next one, and delivered there in the order of the views.
-5. A joiner gets the state of the first member that has one, as of the installation of the view.
+4. A joiner gets the state of the first member that has one, as of the installation of the view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -74,7 +72,7 @@ Wire = Data | Ack | Flush | Ready | JoinState
 
 
 class ToProcess(msgspec.Struct, frozen=True, gc=False):
-    """ToProcess this to one process."""
+    """Send this to one process."""
 
     to: ProcessId
     wire: Wire
@@ -96,14 +94,16 @@ class Install(msgspec.Struct, frozen=True, gc=False):
 ReliableOutput = ToProcess | ToApplication | Install
 
 
-@dataclass
 class _Change:
     """A view change in progress."""
 
-    view: GroupView
-    flushed: dict[ProcessId, bool] = field(default_factory=dict)
-    ready: dict[ProcessId, None] = field(default_factory=dict)
-    said_ready: bool = False
+    def __init__(self, view: GroupView) -> None:
+        self.view = view
+        self.flushed: dict[ProcessId, bool] = {}
+        self.ready: dict[ProcessId, None] = {}
+
+    def complete(self, have: Collection[ProcessId]) -> bool:
+        return all(member in have for member in self.view.members)
 
 
 class ReliableProcess:
@@ -114,10 +114,11 @@ class ReliableProcess:
         self.process = Process(me, mechanism)
         self.view = view
         self.unstable: dict[Id, Data] = {}
-        self.fed: dict[Id, None] = {}
-        """Unstable messages passed to the mechanism."""
+        self.later: list[Data] = []
+        """Messages of a view that is not installed here yet."""
         self.received: Counts = {}
         self.beyond: dict[Id, None] = {}
+        """Received behind a gap."""
         self.delivered: Counts = {}
         self.stable: Counts = {}
         self.acked: dict[ProcessId, Counts] = {}
@@ -125,12 +126,7 @@ class ReliableProcess:
         self.settled: dict[ProcessId, Counts] = {}
         """By member: what it has delivered."""
         self.queued: list[bytes] = []
-        self.departed: dict[ProcessId, None] = {}
-        """Processes that are not in the next view; their messages are ignored."""
-        self.left: dict[ProcessId, None] = {}
-        """Those of them without which a view is installed already."""
         self.change: _Change | None = None
-        self.early: dict[int, list[tuple[ProcessId, Flush | Ready]]] = {}
         self.welcome: tuple[ProcessId, JoinState] | None = None
         for member in view.members if view else ():
             self.process.mechanism.join(member)
@@ -144,23 +140,18 @@ class ReliableProcess:
 
     def install_view(self, view: GroupView, now: int) -> list[ReliableOutput]:
         """The membership service announces the next view."""
-        newest = self.change.view.number if self.change else self.view.number if self.view else 0
-        if view.number <= newest or self.me not in view.members:
+        newest = self.view.number if self.view else 0
+        if self.change is not None or view.number <= newest or self.me not in view.members:
             raise UsageError(f"view {view.number} of {view.members} does not follow view {newest} at {self.me}")
-        for before in (self.change.view if self.change else None, self.view):
-            self.departed |= {m: None for m in (before.members if before else ()) if m not in view.members}
         self.change = _Change(view)
         self.change.flushed[self.me] = self.view is not None
         unstable = tuple(self.unstable.values())
-        out: list[ReliableOutput] = self._tell(view, Flush(view.number, self.view is not None, unstable))
-        for sender, wire in self.early.pop(view.number, []):
-            out += self._marker(sender, wire, now)
-        self.early = {number: some for number, some in self.early.items() if number > view.number}
-        return out + self._progress(now)
+        return self._tell(view, Flush(view.number, self.view is not None, unstable)) + self._progress(now)
 
     def receive(self, sender: ProcessId, wire: Wire, now: int) -> list[ReliableOutput]:
         """A message from another process."""
-        if sender in self.departed:
+        view = self.change.view if self.change else self.view
+        if view is not None and sender not in view.members:
             return []  # our `Flush` does not have it, so others would not get it: only their flushes count
         match wire:
             case Data():
@@ -168,11 +159,15 @@ class ReliableProcess:
             case Ack():
                 return self._acknowledged(sender, wire, now)
             case Flush():
-                return self._take(wire.unstable, now) + self._marker(sender, wire, now) + self._progress(now)
+                if self.change is not None:
+                    self.change.flushed[sender] = wire.stateful
+                return self._take(wire.unstable, now) + self._progress(now)
             case Ready():
-                return self._marker(sender, wire, now) + self._progress(now)
+                if self.change is not None:
+                    self.change.ready[sender] = None
+                return self._progress(now)
             case JoinState():
-                if self.view is None and (self.welcome is None or wire.view.number > self.welcome[1].view.number):
+                if self.view is None:
                     self.welcome = (sender, wire)
                 return self._progress(now)
 
@@ -201,19 +196,16 @@ class ReliableProcess:
         if not news:
             return []
         self._count(data.message.sender for data in news)
-        if self.view is None:
-            return []
         fed = self._feed(news, now)
+        if self.view is None:
+            return fed
         ack = self._ack()
-        everybody = GroupView(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
-        acks = self._tell(everybody, ack)
-        return [*fed, *acks, *self._acknowledged(self.me, ack, now)]
+        joiners = self.change.view.members if self.change else ()
+        everybody = GroupView(0, tuple(dict.fromkeys([*self.view.members, *joiners])))
+        return [*fed, *self._tell(everybody, ack), *self._acknowledged(self.me, ack, now)]
 
     def _ack(self) -> Ack:
         return Ack(tuple(sorted(self.received.items())), tuple(sorted(self.delivered.items())))
-
-    def _next_members(self) -> tuple[ProcessId, ...]:
-        return self.change.view.members if self.change else ()
 
     def _count(self, senders: Iterable[ProcessId]) -> None:
         """Advance the counts over gaps that are filled now."""
@@ -239,7 +231,7 @@ class ReliableProcess:
     def _release(self, senders: Iterable[ProcessId], now: int) -> list[ReliableOutput]:
         """Drop what is stable."""
         assert self.view is not None
-        stable: list[Data] = []
+        released = False
         for sender in senders:
             upto = self._by_all(self.acked, sender)
             while (key := (sender, self.stable.get(sender, 0) + 1))[1] <= upto:
@@ -247,21 +239,19 @@ class ReliableProcess:
                 if data is not None and data.view > self.view.number:
                     break  # of a view that is not installed here
                 if data is not None:
-                    stable.append(data)
+                    del self.unstable[key]
+                    released = True
                 self.stable[sender] = key[1]
-        for data in stable:
-            del self.unstable[data.message.id]
-            self.fed.pop(data.message.id, None)
-        return self._send_queued(now) if stable else []
+        return self._send_queued(now) if released else []
 
-    def _feed(self, some: Iterable[Data], now: int) -> list[ReliableOutput]:
-        """Pass new messages to the mechanism, view by view. Messages of later views wait."""
-        assert self.view is not None
+    def _feed(self, news: Iterable[Data], now: int) -> list[ReliableOutput]:
+        """Pass new messages to the mechanism. Messages of a later view wait."""
         out: list[ReliableOutput] = []
-        news = [data for data in some if data.message.id not in self.fed and data.view <= self.view.number]
-        for data in sorted(news, key=lambda d: d.view):
-            self.fed[data.message.id] = None
-            out += self._deliver(self.process.receive(data.message, now))
+        for data in news:
+            if self.view is None or data.view > self.view.number:
+                self.later.append(data)
+            else:
+                out += self._deliver(self.process.receive(data.message, now))
         return out
 
     def _deliver(self, messages: list[Message]) -> list[ReliableOutput]:
@@ -271,73 +261,40 @@ class ReliableProcess:
 
     # --- the change of a view
 
-    def _marker(self, sender: ProcessId, wire: Flush | Ready, now: int) -> list[ReliableOutput]:
-        if self.change is None or wire.view != self.change.view.number:
-            newest = self.change.view.number if self.change else self.view.number if self.view else 0
-            if wire.view > newest:  # the membership service will tell of it here too
-                some = self.early.setdefault(wire.view, [])
-                if (sender, wire) not in some:
-                    some.append((sender, wire))
-            return []
-        if isinstance(wire, Flush):
-            self.change.flushed[sender] = wire.stateful
-        else:
-            self.change.ready[sender] = None
-        return []
-
     def _progress(self, now: int) -> list[ReliableOutput]:
-        """ToProcess `Ready` and install the view as soon as possible."""
+        """Send `Ready`, and install the view, as soon as possible."""
         change, out = self.change, list[ReliableOutput]()
-        if change is None or not all(m in change.flushed for m in change.view.members):
+        if change is None or not change.complete(change.flushed):
             return out
-        if not change.said_ready:
-            change.said_ready = True
+        if self.me not in change.ready:
             change.ready[self.me] = None
             out += self._tell(change.view, Ready(change.view.number))
-        if not all(m in change.ready for m in change.view.members):
+        if not change.complete(change.ready):
             return out
-        if self.view is None:
-            return out + self._start(now)
-        return out + self._install(change, now)
+        return out + (self._install(change, now) if self.view else self._start(now))
 
     def _install(self, change: _Change, now: int) -> list[ReliableOutput]:
-        """All members of the new view hold the same messages: deliver what is possible and drop the rest."""
+        """All members of the new view hold the same messages and have delivered what is possible: drop the rest."""
         assert self.view is not None
-        old, view = self.view, change.view
-        out = self._feed([d for d in self.unstable.values() if d.view <= old.number], now)
-        for number in range(old.number + 1, view.number):  # views that others installed and this process did not
-            self.view = GroupView(number, old.members)
-            out += self._feed([d for d in self.unstable.values() if d.view == number], now)
+        before, view = self.view.members, change.view
         self.view, self.change = view, None
-        for gone in self.departed:  # also processes that came and went in views not installed here
-            if gone not in self.left:
-                self.left[gone] = None
-                self.process.leave(gone)
-                self._forget(gone)
-        for key in [key for key, d in self.unstable.items() if d.view < view.number]:
-            del self.unstable[key]  # everybody here holds it
-            self.fed.pop(key, None)
+        for gone in (member for member in before if member not in view.members):
+            self.process.leave(gone)
+            self.beyond = {key: None for key in self.beyond if key[0] != gone}
+            for table in (self.received, self.delivered, self.stable, self.acked, self.settled):
+                table.pop(gone, None)
+        self.unstable = {key: data for key, data in self.unstable.items() if data.view >= view.number}
         for member in view.members:
-            if member not in old.members:
+            if member not in before:
                 self.process.mechanism.join(member)
-        out.append(Install(view))
-        out += self._sponsor(change)
-        return out + self._go_on(now)
+        return [Install(view), *self._sponsor(change), *self._go_on(now)]
 
     def _go_on(self, now: int) -> list[ReliableOutput]:
         """In a new view: process early messages, stable messages and queued ones."""
-        out = self._feed(self.unstable.values(), now)
+        early, self.later = self.later, []
+        out = self._feed(early, now)
         out += self._acknowledged(self.me, self._ack(), now)
         return out + self._release(sorted(self.received), now) + self._send_queued(now)
-
-    def _forget(self, gone: ProcessId) -> None:
-        self.unstable = {key: data for key, data in self.unstable.items() if key[0] != gone}
-        self.fed = {key: None for key in self.fed if key[0] != gone}
-        self.beyond = {key: None for key in self.beyond if key[0] != gone}
-        for counts in (self.received, self.delivered, self.stable):
-            counts.pop(gone, None)
-        for table in (self.acked, self.settled):
-            table.pop(gone, None)
 
     def _sponsor(self, change: _Change) -> list[ReliableOutput]:
         """The first member that has a state sends it to the joiners."""
@@ -355,8 +312,7 @@ class ReliableProcess:
 
     def _start(self, now: int) -> list[ReliableOutput]:
         """A joiner: continue from a member's state once it has arrived."""
-        assert self.change is not None
-        if self.welcome is None or self.welcome[1].view.number != self.change.view.number:
+        if self.welcome is None:
             return []
         sponsor, welcome = self.welcome
         self.view, self.change = welcome.view, None
@@ -365,7 +321,8 @@ class ReliableProcess:
         out: list[ReliableOutput] = [Install(welcome.view, sponsor)]
         self.received, self.delivered = dict(welcome.received), dict(welcome.received)
         out += self._deliver(self.process.install(welcome.state, now))
-        self.unstable = {key: d for key, d in self.unstable.items() if d.view >= welcome.view.number}
+        self.later = [data for data in self.later if data.view >= welcome.view.number]
+        self.unstable = {data.message.id: data for data in self.later}
         self.beyond = {key: None for key in self.unstable if key[1] > self.received.get(key[0], 0)}
         self.stable = dict(welcome.received)
         self._count(key[0] for key in list(self.beyond))
