@@ -376,7 +376,7 @@ causal broadcast. Exit code 0: all passed (or is not claimed), 1: something fail
 
 From members, load, loss and crashes to settings, predictions and their errors. docs/planner.md has the formulas.
 """,
-        {"order": ("causal", "reliable"), "mode": ("rounds", "eager", "tree", "auto")},
+        {"order": ("causal", "reliable"), "mode": ("eager", "tree", "auto")},
     ),
     "sweep": Command(
         "run a grid of settings, many seeds each, on Spark; resumable",

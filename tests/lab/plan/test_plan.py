@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import tomllib
-from heapq import heappop, heappush
-from math import ceil, log
 from pathlib import Path
 
 import pytest
@@ -27,23 +24,22 @@ from whence.errors import ConfigError
 from whence.lab import plan as planner
 from whence.lab import spread
 from whence.lab.paper.ccc11 import planner as predict
-from whence.lab.plan import ABSOLUTE, ERRORS, PlanQuestion
+from whence.lab.plan import ERRORS, PlanQuestion
 from whence.lab.sim.scenario import config_of, parse
 from whence.lab.sim.settings import to_toml
-from whence.lab.stats import share
 
 QUESTION = PlanQuestion(members=40, publishers=5, rate=2.0, loss=0.05, target=0.999)
 
 
 def test_settings_are_the_formulas_of_the_members() -> None:
     p = planner.plan_cluster(QUESTION)
-    chosen = sizing.choose(40, 0.05, 0.999)
+    chosen = sizing.choose(40, 0.05, 0.999, "eager")
     assert (p.fanout, p.termination) == (chosen.fanout, chosen.termination)
-    assert p.reach_gossip == pytest.approx(spread.PrCast(40, *(p.fanout, p.termination), 0.05, latency=0.1).reach())
-    assert p.reach_gossip >= chosen.probability >= 0.999  # which leaves the network's latency out
+    assert p.reach_gossip == pytest.approx(chosen.probability) and chosen.probability >= 0.999
     assert p.round_ms == 100 and p.load == pytest.approx(1.0)
     assert p.B_theorem == buffer_size([p.load], p.needed_rounds) <= p.B
-    assert p.needed_rounds == 2 * (p.termination + 1) + (p.time_to_terminate_ms + p.time_to_recover_ms) / p.round_ms
+    waits = (p.time_to_terminate_ms + p.time_to_recover_ms) / p.round_ms
+    assert p.needed_rounds == 2 * p.time_to_terminate_ms / p.round_ms + waits
     assert p.k_theorem == recovery_fanout(40, 0.0) == 1 <= p.k
 
 
@@ -69,7 +65,7 @@ def test_the_scenario_gives_members_the_planned_settings() -> None:
     scenario, cluster = loaded.scenario, loaded.scenario.cluster[0]
     config = config_of(scenario, cluster, "causal", scenario.network.mean)
     assert (config.cast.fanout, config.cast.termination, config.ordering.k) == (p.fanout, p.termination, p.k)
-    assert (config.ordering.buffer, config.cast.max_events) == (p.B, p.max_events)
+    assert config.ordering.buffer == p.B
     assert config.ordering.time_to_terminate_ns == round(p.time_to_terminate_ms * 1e6)
     assert scenario.chaos is not None and scenario.chaos.crash is not None
     down = scenario.chaos.down / scenario.chaos.crash / 40  # the share that is down at a time
@@ -83,16 +79,6 @@ def test_sizes_are_those_of_real_messages() -> None:
     assert more.fixed - sizes.fixed == pytest.approx(5 * entry, abs=2)
     assert more.frame - sizes.frame == pytest.approx(5 * entry, abs=2)
     assert Incarnation(1, 0, 1).packed >= 1 << 32  # which is why an entry has so many bytes
-
-
-def test_the_round_follows_latency_and_message() -> None:
-    fields = _fields(QUESTION)
-    assert planner.plan_cluster(PlanQuestion(**{**fields, "latency_ns": 50 * MS})).round_ms == 500
-    busy = planner.plan_cluster(PlanQuestion(**{**fields, "rate": 80.0}))
-    assert 20 < busy.round_ms < 100 and busy.max_events * busy.sizes.frame <= 62_000
-    assert any(
-        "too many events" in note for note in planner.plan_cluster(PlanQuestion(**{**fields, "rate": 400.0})).notes
-    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +105,7 @@ def test_bad_questions_are_named(field: str, value: float, said: str) -> None:
     st.floats(0, 0.3),
     st.floats(0, 0.1),
     st.sampled_from([0.5, 0.9, 0.999]),
-    st.sampled_from(["rounds", "eager", "tree"]),
+    st.sampled_from(["eager", "tree"]),
 )
 def test_any_plan_makes_sense(members: int, loss: float, crash: float, target: float, mode: str) -> None:
     q = PlanQuestion(
@@ -137,100 +123,33 @@ def test_trees_are_chosen_where_they_save_most_packets_and_little_is_lost() -> N
     chosen = planner.choose(large)
     eager = planner.plan_cluster(replace(large, mode="eager"))
     assert chosen.question.mode == "tree"
-    assert chosen.event_packets_per_delivery == pytest.approx(1.0) and chosen.packets_per_delivery < 3
-    assert eager.packets_per_delivery > 10
-    assert chosen.hops_p50 == 2 and chosen.hops_p99 <= 4 and chosen.latency_p99_ms < 1.5 * eager.latency_p99_ms
+    assert 1 <= chosen.packets_per_delivery < 3 and eager.packets_per_delivery > 10
+    assert chosen.latency_p50_ms == 20 and chosen.latency_p99_ms < 1.5 * eager.latency_p99_ms
     for change in ({"members": 5}, {"loss": 0.05}, {"rate": 0.01}):  # all within reach; late repair; nothing to save
         assert planner.choose(replace(large, **change)).question.mode == "eager"
 
 
-def test_arrivals_end_where_coverage_does() -> None:
-    for loss in (0.0, 0.1):
-        arrivals = spread.PrCast(60, 4, 5, loss).arrivals()
-        mean = spread.PrCast(60, 4, 5, loss).coverage()[-1]
-        assert arrivals.cdf == sorted(arrivals.cdf)
-        assert (1 + 59 * arrivals.cdf[-1]) / 60 == pytest.approx(mean, abs=1e-4)
-        assert arrivals.noticed == sorted(arrivals.noticed) and arrivals.noticed[-1] > 0.99
-    slow = spread.PrCast(60, 4, 5, 0.0, latency=0.5).arrivals()
-    assert slow.cdf[64] < spread.PrCast(60, 4, 5, 0.0).arrivals().cdf[64]
-    assert spread.PrCast(60, 4, 5, 0.0, latency=0.5).reach() > spread.PrCast(60, 4, 5, 0.0).reach()
-
-
-def test_events_that_travel_together_are_missed_together() -> None:
-    """One step, half miss an event. If every message has it, who misses it got none and misses all; if few have it, the
-    others are missed by chance."""
-    half = spread.Arrivals(1.0, [0.5], [1.0])
-    assert planner.run_size(half, log(2), 6.0, 100) == pytest.approx(1 + 6 * 0.5 / 2)
-    assert planner.run_size(half, 1e6, 6.0, 100) == pytest.approx(1)
-    assert planner.run_size(spread.Arrivals(1.0, [1.0], [1.0]), 4.0, 6.0, 1) == 1
-    # A single publisher: its 3 events of a round are in the same messages; with 0.5 a round each is alone.
-    assert planner.run_size(half, 1e6, 3.0, 1) == pytest.approx(1 + 2 / 2)
-    assert planner.run_size(half, 1e6, 2.5, 1) == pytest.approx(1 + (0.5 * 2 * 1 + 0.5 * 3 * 2) / 2.5 / 2)
-    assert planner.run_size(half, 1e6, 0.5, 1) == pytest.approx(1)
-
-
-def test_latency_where_most_events_wait_for_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gossip so thin that half of the events miss somebody: right with runs of missing events, wrong without."""
-    thin = PlanQuestion(members=10, publishers=6, rate=6.4, loss=0.024, target=0.3, latency_ns=13 * MS)
-    [check] = predict.check([thin], seeds=4, events=150)
-    p50 = next(c for c in check.compared if c.name == "latency_p50_ms")
-    assert p50.least <= p50.measured <= p50.most, p50
-    monkeypatch.setattr(planner, "run_size", lambda *_: 1.0)
-    assert predict.simulated(thin, 40).latency_p50_ms > 1.25 * p50.measured
+def test_latency_is_counted_in_hops() -> None:
+    """Tripling the latency triples it; a lost push, and what it holds back, waits for recovery."""
+    near, far = (planner.plan_cluster(replace(QUESTION, latency_ns=ms * MS, target=0.99999)) for ms in (10, 30))
+    assert far.latency_p50_ms == 3 * near.latency_p50_ms and far.latency_p99_ms == 3 * near.latency_p99_ms
+    assert 1 <= near.latency_p50_ms / 10 <= near.latency_p99_ms / 10 <= near.termination
+    thin = planner.plan_cluster(replace(QUESTION, target=0.3))
+    assert thin.latency_p50_ms < thin.time_to_terminate_ms < thin.latency_p99_ms
+    busy = planner.plan_cluster(replace(QUESTION, target=0.9, rate=50.0))
+    calm = planner.plan_cluster(replace(QUESTION, target=0.9, rate=0.1))
+    assert calm.latency_p99_ms < busy.latency_p99_ms
+    tree = planner.plan_cluster(replace(QUESTION, mode="tree", loss=0.05))
+    assert tree.latency_p99_ms > 100 > tree.latency_p50_ms  # after the next round's announcement
 
 
 def test_what_is_missed_costs_questions_and_answers() -> None:
     sure, thin = (planner.plan_cluster(PlanQuestion(**{**_fields(QUESTION), "target": t})) for t in (0.99999, 0.3))
-    gossip = thin.load / thin.round_ms * 1e3 * thin.sizes.frame
     for p in (sure, thin):
-        copies = spread.PrCast(40, p.fanout, p.termination, 0.05, latency=0.1).copies()
-        asked = p.events_bytes_per_s - gossip * copies
+        copies = spread.PrCast(40, p.fanout, p.termination, 0.05, "eager").copies()
+        asked = p.events_bytes_per_s - 10 * (1.1 * p.sizes.frame + 24) * copies
         want = 10 * (1 - p.coverage) * (p.k + 1) * (p.sizes.ask + p.coverage * p.sizes.frame)
         assert asked == pytest.approx(want, abs=1e-6)
-
-
-def test_the_error_of_reach_grows_in_small_clusters() -> None:
-    assert planner.error("reach_gossip", 10) == 0.1
-    assert planner.error("reach_gossip", 20) == planner.error("reach_gossip", 500) == 0.05
-    assert planner.error("bytes_per_s", 10) == ERRORS["bytes_per_s"][1]
-
-
-def _all_get_it(rng: random.Random, members: int, fanout: int, termination: int, loss: float, latency: float) -> bool:
-    """One event's gossip out of step, thrown ball by ball. Times in rounds; every member has a phase of its own."""
-    phase = [rng.random() for _ in range(members)]
-    has = {0}
-    todo = [(phase[0], 0, 0, True)]  # when, who, age, whether it throws or gets
-    while todo:
-        at, who, age, throws = heappop(todo)
-        if throws:
-            others = [m for m in range(members) if m != who]
-            for to in rng.sample(others, min(fanout, len(others))):
-                if rng.random() >= loss:
-                    heappush(todo, (at + latency, to, age + 1, False))
-            if age + 1 < termination:
-                heappush(todo, (at + 1, who, age + 1, True))
-        elif who not in has:
-            has.add(who)
-            if age < termination:
-                heappush(todo, (phase[who] + ceil(at - phase[who]), who, age, True))
-    return len(has) == members
-
-
-@pytest.mark.parametrize(
-    ("members", "loss", "target"), [(6, 0.05, 0.3), (10, 0.05, 0.3), (20, 0.0, 0.8), (30, 0.2, 0.6)]
-)
-def test_reach_is_within_its_error_also_in_small_clusters(members: int, loss: float, target: float) -> None:
-    """The worst of many; with six members 0.05 would not do."""
-    chosen = sizing.choose(members, loss, target)
-    rng = random.Random(members)
-    tries = 1500
-    hits = sum(_all_get_it(rng, members, chosen.fanout, chosen.termination, loss, 0.1) for _ in range(tries))
-    found = share("", hits, tries)
-    predicted = spread.PrCast(members, chosen.fanout, chosen.termination, loss, latency=0.1).reach()
-    error = planner.error("reach_gossip", members)
-    assert predicted - error < found.low and found.high < predicted + error
-    if members == 6:
-        assert found.high < predicted - 0.05
 
 
 @pytest.mark.parametrize("n", few(range(3), 1))
@@ -249,7 +168,7 @@ def test_a_wrong_prediction_is_seen() -> None:
     frames = predict.simulate(lossy, 40, seed=1)
     sure = predict.simulated(PlanQuestion(members=12, publishers=2, rate=4.0, loss=0.3, target=0.999), 40)
     assert not predict.compare(sure, [frames], 40).within
-    assert {c.name for c in predict.compare(sure, [frames], 40).compared} == set(ERRORS) >= set(ABSOLUTE)
+    assert {c.name for c in predict.compare(sure, [frames], 40).compared} == set(ERRORS)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,8 +203,8 @@ def test_the_commands_of_the_document_run(capsys: pytest.CaptureFixture[str]) ->
     for command in plain:
         assert main(command.split()) == 0
     assert capsys.readouterr().out
-    for name, (stated, _) in ERRORS.items():
-        assert stated in text, f"the document does not say how good {name} is"
+    for name, error in ERRORS.items():
+        assert error.text in text, f"the document does not say how good {name} is"
 
 
 def test_the_plan_is_for_what_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -294,7 +213,7 @@ def test_the_plan_is_for_what_runs_live(tmp_path: Path, capsys: pytest.CaptureFi
     ask = ["plan", "--members", "12", "--publishers", "3", "--rate", "5"]
     assert main(ask) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"live clusters run eager; --mode rounds: latency p50 \d+ ms, p99 \d+ ms", shown), shown
+    assert re.search(r"live clusters run eager; --mode tree: latency p50 \d+ ms, p99 \d+ ms", shown), shown
     assert main([*ask, "--toml"]) == 0
     (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
     node = ["node", "--cluster", "x", "--insecure"]
