@@ -328,17 +328,21 @@ def _recovery(q: PlanQuestion, sizes: MessageSizes, coverage: float, k: int) -> 
 def _latency_ms(q: PlanQuestion, config: Config, cast: PrCast, share: float) -> float:
     """The time from publish within which this share of the other members delivers an event."""
     reached = [(has * q.members - 1) / (q.members - 1) for has in cast.in_time()[1:]]
+    hops = next(h for h, has in enumerate(reached, 1) if has >= share or h == len(reached))
     if q.mode == "tree":  # announced in the next round, and asked for
         wait = config.round_ns + config.cast.graft
     else:  # seen in a digest, of which `fanout` come in a round
         wait = config.round_ns // config.cast.fanout + config.ordering.time_to_terminate_ns
     wait += 2 * q.latency_ns
-    # What is late holds back what is published meanwhile, and each of that for a part of the time.
-    behind = q.publishers * q.rate * wait / 1e9
-    late = min(1.0, (1 - reached[-1]) * (1 + behind))
-    if share > 1 - late:
-        return wait / 1e6 * min(1.0, (share - 1 + late) / late * (1 + behind) / behind)
-    return next(h for h, has in enumerate(reached, 1) if has >= share or h == len(reached)) * q.latency_ns / 1e6
+    missed, again = 1 - reached[-1], unanswered(q.loss, q.crash, cast.coverage()[-1], config.ordering.k)
+    found = hops * q.latency_ns / 1e9
+    for missing, ns in ((missed, wait), (missed * again, wait + config.ordering.time_to_recover_ns)):
+        # What is late holds back what is published meanwhile, and each of that for a part of the time.
+        behind = q.publishers * q.rate * ns / 1e9
+        late = min(1.0, missing * (1 + behind))
+        if share > 1 - late:
+            found = max(found, ns / 1e9 * min(1.0, (share - 1 + late) / late * (1 + behind) / behind))
+    return found * 1e3
 
 
 def window(plan: ClusterPlan, rounds: int) -> tuple[int, int, int]:
