@@ -18,10 +18,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 TESTS_AT_MOST = 34_000
 FUNCTION_LINES = 60
 LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
-    "whence.lab.scale.fast._replay",
-    "whence.lab.scale.fast._settle",
-    "whence.lab.scale.fast._block",
-    "whence.lab.scale.general._take",
+    "whence.lab.scale.engine._take",
     "whence.audit.judge.batch.kernel.judge",
     "whence.audit.judge.batch.kernel.rebuild",
 }

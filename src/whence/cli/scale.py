@@ -38,10 +38,10 @@ def _show(s: ScaleSettings, r: ScaleResult) -> None:
         "the paper's estimates, eps_min .. eps_max": f"{r.eps_min:.3g} .. {r.eps_max:.3g}",
         "the paper's bound, with the measured P_nc": f"{r.theory:.3g}",
         "P_nc: arrived before some of its past": f"{r.p_nc:.3g}",
-        f"alerts of Algorithm 4, of {r.alerts_deliveries:,} deliveries": f"{r.alerts4:,}",
+        "alerts of Algorithm 4": f"{r.alerts4:,}",
         "alerts of Algorithm 5": f"{r.alerts5:,}",
-        f"of {r.overtaken_sample:,} overtaken, without an alert of 4 / 5": f"{r.unalerted4:,} / {r.unalerted5:,}",
-        "engine, threads": f"{r.engine}, {r.threads}",
+        f"of {r.overtaken:,} overtaken, without an alert of 4 / 5": f"{r.unalerted4:,} / {r.unalerted5:,}",
+        "threads": f"{r.threads}",
         "seconds": f"{r.seconds:.2f}",
         "deliveries per second": f"{r.deliveries_per_s:,.0f}",
     }

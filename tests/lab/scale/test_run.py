@@ -45,13 +45,10 @@ def test_scale_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["deliveries"] >= 2e4
     assert found["exact_rate"] == found["errors"] / found["deliveries"]
     assert 0 < found["eps_min"] <= found["eps_max"]
-    assert found["engine"] == "fast"
-    assert found["unalerted4"] == 0
-    assert main(["scale", *SMALL, "--json", "--set", "alerts=true", "--jobs", "1"]) == 0
+    assert found["unalerted4"] == 0 and found["alerts4"] >= found["overtaken"]
+    assert main(["scale", *SMALL, "--json", "--jobs", "1"]) == 0
     other = json.loads(capsys.readouterr().out)
-    assert other["engine"] == "general" and other["threads"] == 1
-    same = ("errors", "eps_min", "eps_max", "p_nc")
-    assert [other[key] for key in same] == [found[key] for key in same]
+    assert other["threads"] == 1 and figures(other) == figures(found)
 
 
 def test_scale_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +81,6 @@ def test_latencies_are_read_by_name_and_used(tmp_path: Path) -> None:
     result = run_scale(
         ScaleSettings(processes=40, entries=20, keys=2, deliveries=4000, latencies=read_latencies(file), skew=1.0)
     )
-    assert result.engine == "general"
     assert 0 < result.p_nc < 1
 
 
@@ -97,14 +93,6 @@ def test_a_point_of_a_sweep_is_a_run() -> None:
     json.dumps(found)
     with pytest.raises(ConfigError, match="unknown"):
         point({"unknown": 1})
-
-
-def test_parts_add_up() -> None:
-    settings = ScaleSettings(processes=60, entries=20, keys=2, deliveries=20000, rate=150)
-    whole = run_scale(settings)
-    parts = [run_scale(settings, part=(i, 3)) for i in range(3)]
-    for name in ("deliveries", "errors", "alerts4", "alerts5", "overtaken"):
-        assert getattr(whole, name) == sum(getattr(part, name) for part in parts)
 
 
 def test_the_bound_is_the_papers() -> None:

@@ -183,18 +183,14 @@ def on_arrays(options: RunOptions, points: Sequence[Row], seeds: int = 8) -> lis
     rows = []
     for i, p in enumerate(points):
         runs = found[i * seeds : (i + 1) * seeds]
-        row: Row = {key: value for key, value in p.items() if key not in ("latencies", "sample", "engine")}
+        row: Row = {key: value for key, value in p.items() if key != "latencies"}
         for key, first in runs[0].items():
-            if (key in row and key != "deliveries") or key in ("seed", "latencies", "engine", "threads"):
+            if (key in row and key != "deliveries") or key in ("seed", "latencies", "threads"):
                 continue
             values = [run[key] for run in runs]
-            if None in values:
-                row[key] = None
-            else:
-                row[key] = sum(values) if isinstance(first, int) or key.endswith("seconds") else fmean(values)
+            row[key] = sum(values) if isinstance(first, int) or key.endswith("seconds") else fmean(values)
             if key in RUNS:
                 row[f"{key}_runs"] = values
-        row["engine"] = runs[0]["engine"]
         rows.append(row)
     return rows
 

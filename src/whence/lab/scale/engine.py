@@ -1,4 +1,4 @@
-"""The general engine: every process's vector, queue and list, as in the core, in arrays.
+"""The engine: every process's vector, queue and list, as in the core, in arrays.
 
 A process is advanced only when it sends: between two sends its actions are invisible to others. So one pass over the
 messages in sending order, advancing only each sender, is a correct simulation without an event queue. Every `stride`
@@ -54,7 +54,7 @@ LOG = 3
 SCANNED, COMING, WAITING, NEXT, LOGGED, OLDEST = range(6)
 """Columns of `Processes.sizes`."""
 
-FIRST, LAST, LOW, HIGH, WINDOW, SHIFT = range(6)
+FIRST, LAST, WINDOW, SHIFT = range(4)
 """Entries of `Processes.limits`."""
 
 NUMBER = 32
@@ -68,7 +68,7 @@ class _Processes(NamedTuple):
     """All processes and the recent messages, in arrays; `p` is a process, `m` a message, `H` and `S` powers of two."""
 
     limits: I64
-    """Messages FIRST .. LAST-1 at processes LOW .. HIGH-1 are counted; the WINDOW; SHIFT, the bits of a number."""
+    """Messages FIRST .. LAST-1 are counted; the WINDOW; SHIFT, the bits of a number."""
     V: I32
     """[p, R] the vector."""
     missing: U64
@@ -213,7 +213,7 @@ def _take(s: Any, p: int, end: int, at: int) -> None:
     limits, V, missing, heard, listed, sizes = s.limits, s.V, s.missing, s.heard, s.listed, s.sizes
     coming, waiting, recent, need, sets, own = s.coming, s.waiting, s.recent, s.need, s.sets, s.own
     past, claims, counts, log = s.past, s.claims, s.counts, s.log
-    first, last = (limits[FIRST], limits[LAST]) if limits[LOW] <= p < limits[HIGH] else (0, 0)
+    first, last = limits[FIRST], limits[LAST]
     number = (1 << limits[SHIFT]) - 1
     rows, words = len(need) - 1, past.shape[1] - 1
     done, size, waits, oldest, scanned = 0, sizes[p, COMING], sizes[p, WAITING], sizes[p, OLDEST], sizes[p, SCANNED]
@@ -369,11 +369,11 @@ def steps(s: Any, net: Any, begin: int, end: int, stride: int, changes: Any) -> 
             _advance(s, net, p, min(stop, len(net.send) - 1))
 
 
-class General:
-    """A run of the general engine, step by step."""
+class Engine:
+    """A run, step by step."""
 
-    def __init__(self, run: Prepared, part: tuple[int, int] = (0, 1), log: bool = False) -> None:
-        """`part` (i, n): count only the i-th n-th of the receivers. `log`: keep every decision, for tests."""
+    def __init__(self, run: Prepared, log: bool = False) -> None:
+        """`log`: keep every decision, for tests."""
         self.run = run
         s, N, W = run.settings, run.settings.processes, run.window
         self.stride = min(256, max(16, N // 8))
@@ -382,14 +382,13 @@ class General:
         slots = _power(2 * W + self.stride + 130)  # everything a delivery may need, and two words of bits to clear
         words = slots // 64
         R = -(-s.entries // LANES) * LANES  # the rest stays 0
-        low, high = (N * i // part[1] for i in (part[0], part[0] + 1))
         shift = self.total.bit_length()
         if int(run.net.send[-1] + run.longest).bit_length() + shift > 62:
             raise ConfigError(
                 f"rate: {self.total:,} messages at {s.rate:g} a second take too long for the engine's clock"
             )
         self.state = _Processes(
-            limits=np.array([run.first, run.last, low, high, W, shift], np.int64),
+            limits=np.array([run.first, run.last, W, shift], np.int64),
             V=np.zeros((N, R), np.int32),
             missing=np.zeros((N, words), np.uint64),
             heard=np.zeros((N, words), np.uint64),

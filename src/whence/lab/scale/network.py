@@ -83,8 +83,6 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     publishers: int = 0
     """How many processes send, from the first on; 0: all. With `K = 1, R = publishers` it is the clock of as many
     tickets, one entry per publisher."""
-    alerts: bool = False
-    """Also apply Algorithms 4 and 5 to every delivery (general engine)."""
 
     def check(self) -> None:
         """Raise ConfigError for invalid settings."""
@@ -122,11 +120,6 @@ class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def listed(self) -> int:
         """The length of `L`."""
         return self.memory or max(1, ceil(2 * self.rate * self.delay / 1000))
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is the paper's network, without extensions."""
-        return not (self.loss or self.churn or self.latencies or self.alerts)
 
 
 class ScaleNetwork(NamedTuple):

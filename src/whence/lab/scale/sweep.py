@@ -12,14 +12,12 @@ from whence.lab.scale.run import run_scale
 
 
 def point(settings: dict[str, Any]) -> dict[str, Any]:
-    """Run one point: settings by name, as for `whence scale` (and `threads`, `engine`, `sample`, see `run`), in;
-    settings and results by name out."""
+    """Run one point: settings by name, as for `whence scale` (and `threads`), in; settings and results by name out."""
     given = dict(settings)
-    threads, engine = given.pop("threads", 1), given.pop("engine", "auto")
-    sample = given.pop("sample", True)
+    threads = given.pop("threads", 1)
     try:
         chosen = msgspec.convert(given, ScaleSettings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"a point of the sweep: {error}") from None
-    result: dict[str, Any] = msgspec.to_builtins(run_scale(chosen, threads=threads, engine=engine, sample=sample))
+    result: dict[str, Any] = msgspec.to_builtins(run_scale(chosen, threads=threads))
     return {**given, **result}

@@ -11,7 +11,7 @@ from whence.lab.stats import Estimate, exact, mean, quotient, ratio
 
 BOUND = r"bound $P_{nc}\,(1-(1-1/R)^{KX})^K$"
 SHARE = "share of deliveries before their past"
-PAPER = {"processes": 1000, "entries": 100, "keys": 4, "rate": 200.0, "sample": False}
+PAPER = {"processes": 1000, "entries": 100, "keys": 4, "rate": 200.0}
 """The setting of PCO17 section 5.4.3; X = 20 messages in flight."""
 
 

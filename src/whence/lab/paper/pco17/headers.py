@@ -41,11 +41,7 @@ def measure(options: RunOptions) -> list[Row]:
             common = {**PAPER, "processes": n, "publishers": publishers, "deliveries": float(messages * (n - 1))}
             clocks = [(f"({r}, {k})", r, k) for r, k in CLOCKS if r < n] + [("vector clock", n, 1)]
             clocks += [(f"{publishers} tickets", publishers, 1)] if publishers else []
-            # With few senders most messages overtake something: too much for the fast engine.
-            engine = "general" if publishers else "auto"
-            found = on_arrays(
-                options, [{**common, "entries": r, "keys": k, "engine": engine} for _, r, k in clocks], seeds=4
-            )
+            found = on_arrays(options, [{**common, "entries": r, "keys": k} for _, r, k in clocks], seeds=4)
             for (name, r, k), row in zip(clocks, found, strict=True):
                 rows.append({"clock": name, **sizes({**common, "entries": r, "keys": k, "seed": options.seed}), **row})
     return rows
@@ -53,7 +49,7 @@ def measure(options: RunOptions) -> list[Row]:
 
 def sizes(setting: dict[str, Any]) -> Row:
     """The size of a stamp that counts everything sent in a run (a real one lacks the few messages in flight)."""
-    settings = msgspec.convert({key: value for key, value in setting.items() if key != "sample"}, ScaleSettings)
+    settings = msgspec.convert(setting, ScaleSettings)
     made = prepare(settings)
     sent = np.bincount(made.net.sender[: made.last], minlength=settings.processes)
     counts = np.bincount(made.keys.ravel(), np.repeat(sent, settings.keys), settings.entries)

@@ -159,7 +159,7 @@ LOSS = _study(
     lost,
     x="loss",
     values=LOSSES,
-    setting=lambda loss: {"loss": loss, "alerts": True},
+    setting=lambda loss: {"loss": loss},
     quick=2e6,
     quick_seeds=8,
     more={LOSSES[-1]: 5},  # where errors come closest to the bound
@@ -171,7 +171,7 @@ CHURN = _study(
     replaced,
     x="churn",
     values=RATES,
-    setting=lambda churn: {"churn": churn, "alerts": True},
+    setting=lambda churn: {"churn": churn},
     deliveries=3e8,
     quick=2e6,
     quick_seeds=8,
