@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -83,55 +84,43 @@ class App:
         return app
 
 
+@dataclass(slots=True, eq=False)
 class Instance:
     """A running member: of one cluster, from the start of its process to its end."""
 
-    __slots__ = (
-        "app",
-        "buffers",
-        "cluster",
-        "host",
-        "id",
-        "joined",
-        "left",
-        "member",
-        "order",
-        "recorder",
-        "spins",
-        "wake",
-    )
+    host: SimHost
+    cluster: int
+    order: str
+    member: Member
+    app: App
+    recorder: Recorder | None
+    id: MemberId = field(init=False)
+    wake: int = -1
+    """True time of the pending wake; -1: none."""
+    spins: int = 0
+    buffers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Fill and bound when they were looked at last."""
+    joined: bool = False
+    left: bool = False
 
-    def __init__(
-        self, host: SimHost, cluster: int, order: str, member: Member, app: App, recorder: Recorder | None
-    ) -> None:
-        self.host = host
-        self.cluster = cluster
-        self.order = order
-        self.id = host.id
-        self.member = member
-        self.app = app
-        self.recorder = recorder
-        self.wake = -1  # true time of the pending wake; -1: none
-        self.spins = 0
-        self.buffers: dict[str, tuple[int, int]] = {}  # fill and bound when they were looked at last
-        self.joined = False
-        self.left = False
+    def __post_init__(self) -> None:
+        self.id = self.host.id
 
 
+@dataclass(slots=True, eq=False)
 class SimHost:
     """A process. Its name, clock, disk and wishes survive a crash."""
 
-    __slots__ = ("boot", "clock", "disk", "instances", "name", "saved", "up", "wants")
-
-    def __init__(self, name: str, clock: LocalClock) -> None:
-        self.name = name
-        self.clock = clock
-        self.boot = 0
-        self.up = False
-        self.instances: dict[int, Instance] = {}
-        self.disk: dict[int, tuple[bytes, bytes]] = {}  # cluster -> (member's checkpoint, application's state)
-        self.saved: dict[int, MemberId] = {}  # cluster -> the member id that wrote the disk
-        self.wants: dict[int, bool] = {}
+    name: str
+    clock: LocalClock
+    boot: int = 0
+    up: bool = False
+    instances: dict[int, Instance] = field(default_factory=dict)
+    disk: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Cluster -> (the member's checkpoint, the application's state)."""
+    saved: dict[int, MemberId] = field(default_factory=dict)
+    """Cluster -> the member id that wrote the disk."""
+    wants: dict[int, bool] = field(default_factory=dict)
 
     @property
     def id(self) -> MemberId:

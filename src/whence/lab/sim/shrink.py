@@ -8,6 +8,7 @@ an action does not change the fate of other messages (`network.py`), so most irr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -61,29 +62,20 @@ def shrink(
     progress: Progress | None = None,
 ) -> Shrunk:
     """Shrink a failing run, in at most `budget` runs."""
-    return _Shrinker(loaded, seed, violation, schedule, make, budget, progress).shrink()
+    scenario = _explicit(loaded.scenario, seed)
+    return _Shrinker(scenario, loaded.path, violation, list(schedule), make, budget, progress).shrink()
 
 
+@dataclass
 class _Shrinker:
-    def __init__(
-        self,
-        loaded: Loaded,
-        seed: int,
-        violation: Violation,
-        schedule: Schedule,
-        make: MakeMember,
-        budget: int,
-        progress: Progress | None,
-    ) -> None:
-        self.kind = violation.kind
-        self.violation = violation
-        self.make = make
-        self.budget = budget
-        self.progress = progress
-        self.runs = 0
-        self.actions = list(schedule)
-        self.scenario = _explicit(loaded.scenario, seed)
-        self.path = loaded.path
+    scenario: SimScenario
+    path: str
+    violation: Violation
+    actions: list[Action]
+    make: MakeMember
+    budget: int
+    progress: Progress | None
+    runs: int = 0
 
     def shrink(self) -> Shrunk:
         self._try(self.scenario, [a for a in self.actions if a.at <= self.violation.at])
@@ -109,7 +101,7 @@ class _Shrinker:
         outcome = run(self._loaded(scenario, actions), scenario.seed, make=self.make)
         if self.progress is not None:
             self.progress(self.runs, len(self.actions))
-        if outcome.violation is None or outcome.violation.kind != self.kind:
+        if outcome.violation is None or outcome.violation.kind != self.violation.kind:
             return False
         self.scenario, self.actions, self.violation = scenario, list(actions), outcome.violation
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -90,6 +91,31 @@ class RunReport(msgspec.Struct, kw_only=True):
     violation: str | None = None
 
 
+@dataclass(slots=True)
+class _Line:
+    """What the members of one cluster with one order add up."""
+
+    counts: OrderCounts
+    latencies: array[int] = field(default_factory=lambda: array("q"))
+    headers: list[int] = field(default_factory=list)
+    """Bytes of each published frame."""
+    named: int = 0
+    """Bytes of members' names, in all of them."""
+    others: int = 0
+    """Delivered events of other members."""
+    waited: int = 0
+    """Time between arrival and delivery, over all of these."""
+
+    def result(self) -> OrderCounts:
+        counts, frames, others = self.counts, max(1, len(self.headers)), max(1, self.others)
+        counts.latency_ms = _quantiles(self.latencies)
+        counts.error_rate = counts.inversions / others
+        counts.header_bytes = round(sum(self.headers) / frames, 1)
+        counts.name_bytes = round(self.named / frames, 1)
+        counts.blocked_ms = round(self.waited / others / 1e6, 3)
+        return counts
+
+
 class Tally:
     """Counts outputs as they are carried out."""
 
@@ -97,67 +123,55 @@ class Tally:
         self.stage = stage
         self.died = self.steps = self.payloads = self.nowhere = self.dead_letters = self.bad_bytes = self.left = 0
         self.hostile = self.unauthentic = self.cut_offs = self.refounded = self.lies = 0
+        self.acknowledged = self.acknowledged_and_died = self.too_few_copies = self.moves = self.contracts_broken = 0
         self.not_published: Counter[str] = Counter()
         self.tickets: Counter[str] = Counter()
         self.how_joined: Counter[str] = Counter()
-        self.acknowledged = self.acknowledged_and_died = self.too_few_copies = 0
         self.refusals: Counter[str] = Counter()
         self.high: dict[str, tuple[int, int]] = {}
-        self._lines: dict[tuple[int, str], OrderCounts] = {}
-        self._latencies: dict[tuple[int, str], array[int]] = {}
-        self._headers: dict[tuple[int, str], list[int]] = {}
-        self._named: dict[tuple[int, str], int] = {}
+        self._lines: dict[tuple[int, str], _Line] = {}
         self._arrived: dict[tuple[int, str], dict[Key, int]] = {}
-        self._waited: dict[tuple[int, str], int] = {}
         self._traffic: dict[str, list[int]] = {}
         self._started: dict[tuple[int, str], int] = {}
         self._joining: list[int] = []
-        self._others: dict[tuple[int, str], int] = {}
-        self.moves = self.contracts_broken = 0
         self._born: list[dict[Key, int]] = [{} for _ in stage.clusters]
 
-    def line(self, instance: Instance) -> OrderCounts:
+    def _line(self, instance: Instance) -> _Line:
         """The line that a member counts in."""
         key = (instance.cluster, instance.order)
-        found = self._lines.get(key)
-        if found is None:
-            found = OrderCounts(cluster=self.stage.clusters[instance.cluster].name, order=instance.order)
-            self._lines[key] = found
-            self._latencies[key] = array("q")
-        return found
+        if key not in self._lines:
+            name = self.stage.clusters[instance.cluster].name
+            self._lines[key] = _Line(OrderCounts(cluster=name, order=instance.order))
+        return self._lines[key]
+
+    def line(self, instance: Instance) -> OrderCounts:
+        return self._line(instance).counts
 
     def published(self, instance: Instance, frame: AnyFrame) -> None:
-        line = self.line(instance)
-        line.published += frame.count
-        key = (instance.cluster, instance.order)
-        self._headers.setdefault(key, []).append(frame.header)
+        line = self._line(instance)
+        line.counts.published += frame.count
+        line.headers.append(frame.header)
         if isinstance(frame, StampedFrame):
-            self._named[key] = self._named.get(key, 0) + frame.named
+            line.named += frame.named
         self._born[instance.cluster][frame.key] = self.stage.now
 
     def delivered(self, instance: Instance, out: ports.Deliver) -> None:
-        line, frame = self.line(instance), out.frame
-        line.delivered += frame.count
-        line.alerts4 += frame.count if out.alert else 0
-        line.alerts5 += frame.count if out.alert == 5 else 0
+        line, frame = self._line(instance), out.frame
+        counts = line.counts
+        counts.delivered += frame.count
+        counts.alerts4 += frame.count if out.alert else 0
+        counts.alerts5 += frame.count if out.alert == 5 else 0
         if out.over_gap:
-            line.over_gap += frame.count
-        self._delivered_after(instance, frame, line)
-        if frame.owner != instance.id:
-            self._others[instance.cluster, instance.order] = (
-                self._others.get((instance.cluster, instance.order), 0) + frame.count
-            )
-            born = self._born[instance.cluster].get(frame.key)
-            if born is not None:
-                self._latencies[instance.cluster, instance.order].append(self.stage.now - born)
-
-    def _delivered_after(self, instance: Instance, frame: AnyFrame, line: OrderCounts) -> None:
-        """Count the time since its arrival."""
+            counts.over_gap += frame.count
         came = self._arrived.get((instance.cluster, instance.id), {}).pop(frame.key, None)
         if came is not None and came < self.stage.now:
-            key = (instance.cluster, instance.order)
-            line.blocked += frame.count
-            self._waited[key] = self._waited.get(key, 0) + (self.stage.now - came) * frame.count
+            counts.blocked += frame.count
+            line.waited += (self.stage.now - came) * frame.count
+        if frame.owner != instance.id:
+            line.others += frame.count
+            born = self._born[instance.cluster].get(frame.key)
+            if born is not None:
+                line.latencies.append(self.stage.now - born)
 
     def inverted(self, instance: Instance, out: ports.Deliver) -> None:
         """The judge says that something which depends on these events was delivered before them."""
@@ -220,16 +234,12 @@ class Tally:
         self._arrived.pop((instance.cluster, instance.id), None)
         self.line(instance).duplicates += instance.member.stats().get("order.duplicate_frames", 0)
 
-    def born(self, cluster: int, key: Key) -> int | None:
-        """When a frame was published."""
-        return self._born[cluster].get(key)
-
     def report(self, scenario: str, violation: str | None) -> RunReport:
         """Make the report. Call once, at the end."""
         stage = self.stage
         total = [0] * len(stage.clusters)
-        for (cluster, _), line in self._lines.items():
-            total[cluster] += line.published
+        for (cluster, _), each in self._lines.items():
+            total[cluster] += each.counts.published
         for host in stage.hosts.values():
             for instance in host.instances.values():
                 line = self.line(instance)
@@ -237,13 +247,6 @@ class Tally:
                 line.duplicates += instance.member.stats().get("order.duplicate_frames", 0)
                 if instance.joined:
                     line.lost += total[instance.cluster] - instance.app.count
-        for key, line in self._lines.items():
-            line.latency_ms = _quantiles(self._latencies[key])
-            line.error_rate = line.inversions / max(1, self._others.get(key, 0))
-            headers = self._headers.get(key)
-            line.header_bytes = round(sum(headers) / len(headers), 1) if headers else 0.0
-            line.name_bytes = round(self._named.get(key, 0) / len(headers), 1) if headers else 0.0
-            line.blocked_ms = round(self._waited.get(key, 0) / max(1, self._others.get(key, 0)) / 1e6, 3)
         counters = {name: getattr(self, name) for name in ("dead_letters", "nowhere", "bad_bytes", "hostile")}
         names: tuple[str, ...] = ("unauthentic", "lies", "cut_offs", "left", "refounded", "died")
         if self.acknowledged or self.too_few_copies:
@@ -256,7 +259,7 @@ class Tally:
             seed=stage.seed,
             virtual_s=stage.now / 1e9,
             steps=self.steps,
-            lines=[self._lines[k] for k in sorted(self._lines)],
+            lines=[self._lines[k].result() for k in sorted(self._lines)],
             network=stage.network.stats(),
             tickets=dict(sorted(self.tickets.items())),
             joined=dict(sorted(self.how_joined.items())),
