@@ -17,7 +17,7 @@ from whence.lab.paper.pco17 import fig3
 from whence.lab.paper.run import load
 
 ROOT = Path(__file__).parents[3]
-POINT = {"processes": 50, "entries": 20, "keys": 2, "rate": 100.0, "deliveries": 40_000.0, "sample": False}
+POINT = {"processes": 50, "entries": 20, "keys": 2, "rate": 100.0, "deliveries": 40_000.0}
 
 
 def test_every_experiment_can_be_loaded(capsys: pytest.CaptureFixture[str]) -> None:

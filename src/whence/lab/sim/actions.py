@@ -189,12 +189,6 @@ def names_in(action: Action) -> tuple[str, ...]:
             return (action.who,)
 
 
-def until(action: Action) -> int:
-    """When the action's own effect ends."""
-    lasts = getattr(action, "lasts", None)
-    return action.at + (lasts or 0)
-
-
 def _about(ns: int) -> str:
     """Seconds with four digits."""
     return f"{ns / 1e9:.4g}s"

@@ -38,6 +38,28 @@ class RingStep(NamedTuple):
     """Of a message; -1 where it, or its status, is lost."""
 
 
+class VirtualTime:
+    """A queue of what happens when, links that may be cut, and a record of the steps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.cut: set[tuple[str, str]] = set()  # looked up, never iterated
+        self.steps: list[RingStep] = []
+        self.count = 0
+        """Calls planned."""
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+
+    def at(self, when: float, act: Callable[[], None]) -> None:
+        self.count += 1
+        heapq.heappush(self._queue, (when, self.count, act))
+
+    def run(self, until: float) -> None:
+        while self._queue and self._queue[0][0] <= until:
+            self.now, _, act = heapq.heappop(self._queue)
+            act()
+        self.now = until
+
+
 # -- Algorithm 1
 
 
@@ -118,17 +140,13 @@ class _Variables:
         """Tickets whose updates are ignored, and until when (the prose of CCC11 section 4.2)."""
 
 
-class Tolerant:
+class Tolerant(VirtualTime):
     """Algorithms 2 to 4 with P_exclude = 1. Links have one delay; a cut one carries nothing."""
 
     def __init__(self, tickets: int, k: int, grace: int) -> None:
+        super().__init__()
         self.tickets, self.k, self.grace = tickets, k, grace
-        self.now = 0.0
         self.processes: dict[str, _Variables] = {}
-        self.cut: set[tuple[str, str]] = set()  # looked up, never iterated
-        self.steps: list[RingStep] = []
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
 
     def settled(self, owners: dict[str, tuple[int, float]]) -> None:
         """A ring that has stood for a while: name -> (ticket, phase of its rounds), in the order of successors."""
@@ -140,18 +158,7 @@ class Tolerant:
             p.L = [names[(i - d) % len(names)] for d in range(1, min(window, len(names) - 1) + 1)]
             p.R, p.alive = [name, *p.L[: window - 1]], dict.fromkeys(p.L)
             self._owns(name)
-            self.at(phase, self._round, name)
-
-    def at(self, when: float, what: Callable[[str], None], name: str) -> None:
-        """Do something to a process at a time."""
-        self._count += 1
-        heapq.heappush(self._queue, (when, self._count, lambda: what(name)))
-
-    def run(self, until: float) -> None:
-        while self._queue and self._queue[0][0] <= until:
-            self.now, _, act = heapq.heappop(self._queue)
-            act()
-        self.now = until
+            self.at(phase, partial(self._round, name))
 
     def owners(self) -> dict[int, list[str]]:
         """Ticket -> the coordinators that own it."""
@@ -169,15 +176,15 @@ class Tolerant:
         there, back = (a, b) not in self.cut, (b, a) not in self.cut
         self.steps.append(RingStep(self.now, "send", a, b, what, self.now + DELAY if there else -1))
         if there:
-            self.at(self.now + DELAY, lambda _: act(), b)
+            self.at(self.now + DELAY, act)
         if status is not None:
             ok = there and back and self.processes[b].ticket is not None
-            self.at(self.now + (2 * DELAY if ok else DELTA), lambda _: status(ok), a)
+            self.at(self.now + (2 * DELAY if ok else DELTA), partial(status, ok))
 
     def _prcast(self, a: str, act: Callable[[_Variables], None]) -> None:
         for name in self.processes:
             if name != a:
-                self.at(self.now + PRCAST, lambda to: act(self.processes[to]), name)
+                self.at(self.now + PRCAST, partial(act, self.processes[name]))
 
     # -- Algorithm 2
 
@@ -197,7 +204,7 @@ class Tolerant:
             self._update(p)
         else:
             p.temp -= 1
-        self.at(self.now + ROUND, self._round, name)
+        self.at(self.now + ROUND, partial(self._round, name))
 
     def _alive(self, a: str, b: str) -> None:
         self._send(a, b, "ALIVE", lambda: self.processes[b].alive.update({a: None}))
@@ -292,7 +299,7 @@ class Tolerant:
             acks: list[str] = []
             for r in asked:
                 self._send(p.name, r, "REQCOORD", partial(agree, r, E, distance, acks))
-            self.at(self.now + 2 * DELTA, lambda _: decide(E, distance, acks), p.name)
+            self.at(self.now + 2 * DELTA, partial(decide, E, distance, acks))
 
         def agree(r: str, E: list[int], distance: int, acks: list[str]) -> None:
             one = self.processes[r]

@@ -10,7 +10,6 @@ Our rules (docs/ring.md, 13 above all) ask for a quorum of every list sent since
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable, Iterable
 from itertools import combinations
@@ -28,6 +27,7 @@ from whence.lab.paper.ccc11.published import (
     ROUND,
     RingStep,
     Tolerant,
+    VirtualTime,
     basic_counterexample,
     succeeding,
 )
@@ -138,24 +138,19 @@ NS = 1_000_000
 """Nanoseconds in a round."""
 
 
-class RingDriver:
+class RingDriver(VirtualTime):
     """The rings of members, links and time, without gossip and sockets; every step is checked (`violations`)."""
 
     def __init__(self, tickets: int, seed: int, make: type[Any] = TolerantRing, slow: bool = False) -> None:
+        super().__init__()
         self.config = RingConfig(tickets=tickets, k=1, round_ns=NS, delta_ns=int(DELTA / ROUND * NS), drift=0.0)
         self.make = make
         self.rng = random.Random(f"{seed}/rings")
         self.slow = slow
         """Delays are random, up to half a round, instead of all alike."""
-        self.now = 0.0
         self.rings: dict[MemberId, Any] = {}
-        self.cut: set[tuple[str, str]] = set()  # looked up, never iterated
-        self.steps: list[RingStep] = []
         self.violations: list[str] = []
-        self.count = 0
-        """Steps done."""
         self._from: float | None = None
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._last: dict[tuple[MemberId, MemberId], float] = {}
 
     def add(self, name: str) -> MemberId:
@@ -193,16 +188,6 @@ class RingDriver:
             for m, r in self.rings.items()
             if r.state is State.OWNER
         ]
-
-    def at(self, when: float, act: Callable[[], None]) -> None:
-        self.count += 1
-        heapq.heappush(self._queue, (when, self.count, act))
-
-    def run(self, until: float) -> None:
-        while self._queue and self._queue[0][0] <= until:
-            self.now, _, act = heapq.heappop(self._queue)
-            act()
-        self.now = until
 
     def act(self, me: MemberId, what: Callable[[Ring, int], list[RingOutput]]) -> None:
         """One step of one ring."""
