@@ -13,7 +13,7 @@ from rich.table import Table
 
 from whence.cli.show import console, progress
 from whence.errors import UsageError
-from whence.lab.paper import EXPERIMENTS, PUBLISHED, Experiment
+from whence.lab.paper import EXPERIMENTS, Experiment
 from whence.lab.paper.claims import STATEMENTS, JudgedClaim, judged
 from whence.lab.paper.claims.page import Results, command, figure, shown, stored
 
@@ -23,14 +23,12 @@ STYLE = {"holds": "green", "fails": "bold red", "refuted": "bold red", "not deci
 def paper(args: argparse.Namespace) -> int:
     """Print the table of all claims, redo an experiment, or redo all of them."""
     if args.name is None:
-        if args.quick or args.live or args.as_published or args.out:
+        if args.quick or args.live or args.out:
             raise UsageError("which experiment? `whence paper` lists them; all redoes every one")
         _table(stored(), args.json)
         return 0
     everything = args.name == "all"
-    if everything and args.as_published:
-        raise UsageError(f"all has no --as-published; {', '.join(PUBLISHED)} have")
-    one = None if everything else Experiment(args.name, args.live, args.as_published)
+    one = None if everything else Experiment(args.name, args.live)
     out = Path(args.out or f"out/{args.name}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
@@ -44,7 +42,6 @@ def paper(args: argparse.Namespace) -> int:
             seed=args.seed,
             latencies=read_latencies(args.latencies or CITIES),
             master=args.master,
-            as_published=args.as_published,
             data=str(args.editing or ""),
             tell=tell,
         )

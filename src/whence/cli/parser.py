@@ -123,7 +123,6 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "quick": (SWITCH, "", "seconds instead of minutes, with larger errors"),
     "editing": (Path, "FILE", "a recorded editing session (none: a synthetic one)"),
     "live": (SWITCH, "", "on real sockets here, beside the simulator (ccc11/availability, fig4, fig5)"),
-    "as-published": (SWITCH, "", "recovery and its buffer as CCC11 prints them (ccc11/fig4, fig5, world)"),
     "parser": (str, "REGEX", "shiviz: the log's parser expression, with groups host, clock, event"),
     "delimiter": (str, "REGEX", "shiviz: what separates executions in a log; its group trace, if any, names them"),
     "complete": (SWITCH, "", "the rows of all members are here, to the end: what no row tells of did not happen"),
@@ -403,7 +402,7 @@ docs/scale.md
     ),
     "paper": Command(
         "every claim of the papers and its verdict; redo one, or all",
-        "out quick seed=0 latencies editing live as-published master json",
+        "out quick seed=0 latencies editing live master json",
         """\
   whence paper                             the table of all claims
   whence paper pco17/fig3 --quick          one figure, table or theorem: data (CSV, Parquet), plot, claims.json

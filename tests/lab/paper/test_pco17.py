@@ -29,12 +29,6 @@ def test_every_experiment_can_be_loaded(capsys: pytest.CaptureFixture[str]) -> N
     assert "pco17/fig3" in capsys.readouterr().err
 
 
-def test_what_has_no_published_form_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["paper", "pco17/fig3", "--as-published"]) == 2
-    assert main(["paper", "all", "--as-published"]) == 2
-    assert "ccc11/fig5" in capsys.readouterr().err
-
-
 def test_what_cannot_run_on_sockets_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "pco17/fig3", "--live", "--out", str(tmp_path)]) == 2
     assert "on real sockets there are ccc11/availability, ccc11/fig4, ccc11/fig5" in capsys.readouterr().err

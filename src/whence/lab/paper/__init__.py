@@ -44,20 +44,16 @@ ELSEWHERE = {"ccc11/world": "fig5:WORLD"} | {f"pco17/{name}": f"sweeps:{name.upp
 LIVE = ("ccc11/availability", "ccc11/fig4", "ccc11/fig5")
 """Those that also run on real sockets. The others count what only a simulator sees (every arrival, every crash, every
 seed), or 10^8 deliveries."""
-PUBLISHED = ("ccc11/fig4", "ccc11/fig5", "ccc11/world")
-"""Those that can run with recovery and its buffer as CCC11 prints them."""
 
 
 class Experiment:
     """An experiment by name. `title` is what to type after `whence paper`, with `--live` where that applies."""
 
-    def __init__(self, name: str, live: bool = False, as_published: bool = False) -> None:
+    def __init__(self, name: str, live: bool = False) -> None:
         if name not in EXPERIMENTS:
             raise UsageError(f"no experiment {name!r}: there are {', '.join(EXPERIMENTS)}, and all")
         if live and name not in LIVE:
             raise UsageError(f"{name} needs the simulator; on real sockets there are {', '.join(LIVE)}")
-        if as_published and (live or name not in PUBLISHED):
-            raise UsageError(f"{name} has no --as-published; simulated {', '.join(PUBLISHED)} have")
         self.name, self.live = name, live
         self.title = f"{name} --live" if live else name
 

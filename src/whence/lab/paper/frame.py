@@ -44,8 +44,6 @@ class RunOptions(msgspec.Struct):
     master: str | None = None
     """A Spark master to run the points on. Without one they run here."""
     tell: Callable[[float, str], None] | None = None
-    as_published: bool = False
-    """Recovery and its buffer as CCC11 prints them, for the experiments that have a choice."""
     data: str = ""
     """A file with an editing session, for the experiment that uses one. Empty: see
     `whence.live.objects.replay.session`."""
@@ -53,10 +51,6 @@ class RunOptions(msgspec.Struct):
     def size(self, deliveries: float, quick: float) -> float:
         """Deliveries of a point. Many, because errors are correlated: one slow message is late at many receivers."""
         return quick if self.quick else deliveries
-
-    def published(self) -> Row:
-        """Settings of `ccc11.evaluation` for the protocol as printed."""
-        return {"once": True, "aging": True} if self.as_published else {}
 
     def say(self, share: float, what: str) -> None:
         """Report progress: the share that is done, and the current step."""

@@ -319,11 +319,11 @@ def success(row: Row, at: str = "", of: int = 1) -> Estimate:
     return share(at, min(attempts(row), total(row, "answered")), attempts(row), of)
 
 
-def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str, line: str = "-") -> None:
+def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str) -> None:
     """Success rates in per cent with their intervals, for rows with `LEAST` attempts or more."""
     rows = [row for row in rows if attempts(row) >= LEAST]
     if rows:
         found = [success(row) for row in rows]
-        error_bars(axes, [row[x] for row in rows], found, label, index, 100, line)
+        error_bars(axes, [row[x] for row in rows], found, label, index, 100)
         lowest = 100 * min(e.low for e in found) - 1
         axes.set_ylim(max(0.0, min(90.0, lowest, axes.get_ylim()[0])), 101)

@@ -33,9 +33,7 @@ def measure(options: RunOptions) -> list[Row]:
     sizes = QUICK if options.quick else MEMBERS
     rounds, seeds = (20, 3) if options.quick else (40, 5)
     wanted: list[Row] = [
-        {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds, **options.published()}
-        for _, c in INSTANCES
-        for n in sizes
+        {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds} for _, c in INSTANCES for n in sizes
     ]
     names = [name for name, _ in INSTANCES for _ in sizes]
     found = tuned_runs(options, wanted, seeds, ("members", "coordinators", "round_ms"))

@@ -13,9 +13,6 @@ Live (`--live`), and simulated with the same settings beside it, there is no upl
 
 `ccc11/world` is the same between cities all over the world (recorded latencies): rounds are as long as the slowest
 round trip, so a message arrives before the next round; 1 % of messages are lost.
-
-With `--as-published` R1 and R4 run as CCC11 prints them, and beside them as ours (`setting` is `ours`), with the same
-rounds and seeds.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from whence.lab.paper.ccc11.evaluation import (
 )
 from whence.lab.paper.ccc11.live import Size, over_runs
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
-from whence.lab.paper.plots import COLOURS, bars, curves, from_zero, losses, panels
+from whence.lab.paper.plots import COLOURS, curves, from_zero, losses, panels
 from whence.lab.stats import Estimate, difference, means, minus, quotient, rare, ratio
 
 MEMBERS = 25
@@ -60,7 +57,7 @@ def measure(options: RunOptions) -> list[Row]:
     """Rounds are tuned for each load with R1; all variants use the same rounds."""
     loads = QUICK if options.quick else LOADS
     rounds, seeds, many = (24, 3, 3) if options.quick else (40, 6, COMPARED)
-    base = {"members": MEMBERS, "coordinators": MEMBERS, "rounds": rounds, **options.published()}
+    base = {"members": MEMBERS, "coordinators": MEMBERS, "rounds": rounds}
     keep = ("variant", "load", "round_ms")
     first = tuned_runs(options, [{**base, "load": MEMBERS * p, "variant": "R1"} for p in loads], seeds, keep)
     settings = [
@@ -72,12 +69,10 @@ def measure(options: RunOptions) -> list[Row]:
     highest = settings[-1]
     free = {**base, "load": highest["load"], "round_ms": FREE_MS, "loss": FAILED}
     causal = [v for v in VARIANTS if v != "gossip"]
-    here = [{**s, "once": False, "aging": False, "variant": v} for v in ASKING for s in settings[: len(loads)]]
     parts = {
         "uplink": first + over_seeds(options, settings, seeds, keep, POINT),
         "top": over_seeds(options, [{**highest, "variant": v} for v in (*causal, PATIENT)], many, keep, POINT),
         "free": over_seeds(options, [{**free, "variant": v} for v in causal], many, keep, POINT),
-        "ours": over_seeds(options, here, seeds, keep, POINT) if options.as_published else [],
     }
     found = [{"setting": name, **row} for name, rows in parts.items() for row in rows]
     return [{**row, "p": row["load"] / MEMBERS, **_predicted(row)} for row in found]
@@ -163,22 +158,12 @@ def draw(rows: list[Row]) -> Any:
         ("p, events of each member a round", "lost (ordered) events (%)"),
         ("p, events of each member a round", f"recoveries that succeed (%; {LEAST} or more)"),
     )
-    over, ours = (
-        sorted((row for row in rows if row["setting"] == setting), key=lambda row: float(row["p"]))
-        for setting in ("uplink", "ours")
-    )
-    for i, (variant, name) in enumerate(NAMES.items()):
-        mine = [row for row in over if row["variant"] == variant]
-        beside = [row for row in ours if row["variant"] == variant]
-        if beside:
-            name = f"{variant} recovery as printed"
-            bars(axes[0], beside, "p", "latency_ms", i, f"{variant} recovery, ours", line=":")
-            bars(axes[1], beside, "p", "lost_ordered", i, "", 100, ":")
-            success_bars(axes[2], beside, "p", i, f"{variant}, ours", ":")
-        bars(axes[0], mine, "p", "latency_ms", i, name)
-        bars(axes[1], mine, "p", "lost_ordered", i, name, 100)
+    over = sorted((row for row in rows if row["setting"] == "uplink"), key=lambda row: float(row["p"]))
+    curves(axes[:2], over, "p", ("latency_ms", "lost_ordered"), "variant", NAMES)
+    for i, variant in enumerate(NAMES):
         if variant in ASKING:
-            success_bars(axes[2], mine, "p", i, name)
+            mine = [row for row in over if row["variant"] == variant]
+            success_bars(axes[2], mine, "p", i, NAMES[variant])
             x, y = [row["p"] for row in mine], [100 * row["predicted"] for row in mine]
             axes[2].plot(x, y, "--", linewidth=1, color=COLOURS[i], alpha=0.7, label=f"{variant} predicted")
     from_zero(axes[0])
@@ -282,7 +267,6 @@ def measure_world(options: RunOptions) -> list[Row]:
         "loss": LOSS,
         "round_ms": round(slowest),
         "latencies": matrix,
-        **options.published(),
     }
     settings = [
         {**base, "variant": v, "load": load} for v in VARIANTS for load in (CITIES_QUICK if options.quick else CITIES)
