@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("sim dir", "Is a directory"),
         ("sim quiet --trace file", "Not a directory"),
         ("sim quiet --report dir", "--report dir is a directory; name a file"),
-        ("sim world --latencies nothere.csv", "cannot read the latencies"),
+        ("sim world --latencies nothere.csv", "latencies: cannot read"),
         ("sim demo --set network.loss=7", "at `network.loss`"),
         ("soak nothere", "give a .toml file or one of"),
         ("node --cluster x --insecure --contact nonsense", "not an address: 'nonsense' (want host:port)"),
