@@ -8,7 +8,6 @@ import pytest
 
 from tests.audit.judge.traces import cut, trace
 from whence.audit.judge import Finding, Follower, Judged, judge
-from whence.audit.judge.follow import step_of
 from whence.audit.judge.promises import TWO_OWNERS
 from whence.audit.judge.tickets import held_twice
 from whence.audit.trace import Row
@@ -18,7 +17,7 @@ PARTS = [range(k, 300, 6) for k in range(6)]
 
 
 def follow(follower: Follower, rows: list[Row]) -> list[Judged]:
-    return follower.feed((row.member, row.lseq, step_of(row)) for row in rows)
+    return follower.feed(rows)
 
 
 def key(one: Judged) -> tuple[str, int]:

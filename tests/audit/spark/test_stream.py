@@ -27,7 +27,7 @@ from tests.long import few
 from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code
-from whence.audit.judge.follow import CHECKPOINTS, TraceStep, step_of
+from whence.audit.judge.follow import CHECKPOINTS
 from whence.audit.spark import blocks, stream
 from whence.audit.spark.growing import GrowingReader, reach, read
 from whence.audit.spark.keyed import fed
@@ -91,8 +91,8 @@ def streamed(out: Path) -> Verdicts:
 # -- the audit alone
 
 
-def step(row: Row) -> tuple[str, int, TraceStep | None]:
-    return row.member, row.lseq, step_of(row)
+def step(member: str, lseq: int, kind: str, event: str | None = None, t: int = 0, **more: Any) -> Row:
+    return Row("r", "main", member, lseq, t, kind, event, **more)
 
 
 def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
@@ -175,29 +175,29 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
     left = [r for r in rows if (r.member, r.lseq) not in gone and r.member != late]
     verdicts, violations = batch(left)
     follower = Follower()
-    judged = follower.feed(map(step, left))
+    judged = follower.feed(left)
     assert follower.waiting and len(judged) < len(verdicts)
     assert follow(left, rng) == (verdicts, all_but_agreement(violations))
     # ... and as if nothing had been missing, when it comes after all.
     follower.copy().settle()
-    judged += follower.feed(map(step, [r for r in rows if (r.member, r.lseq) in gone or r.member == late]))
+    judged += follower.feed([r for r in rows if (r.member, r.lseq) in gone or r.member == late])
     whole, _ = batch(rows)
     assert {(j.member, j.step): j.verdict.text for j in judged} == {k[2:]: v["verdict"] for k, v in whole.items()}
     assert not follower.waiting
 
 
 def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
-    def steps(first: int, n: int) -> list[tuple[str, int, TraceStep | None]]:
-        out: list[tuple[str, int, TraceStep | None]] = []
+    def steps(first: int, n: int) -> list[Row]:
+        out: list[Row] = []
         for k in range(first, first + n, 2):
             out += [
-                ("b#1", k, TraceStep("deliver", "0:0.0.1:1@a#1")),
-                ("b#1", k + 1, TraceStep("snapshot", token=f"checkpoint {k}")),
+                step("b#1", k, "deliver", "0:0.0.1:1@a#1"),
+                step("b#1", k + 1, "snapshot", token=f"checkpoint {k}"),
             ]
         return out
 
     follower = Follower()
-    follower.feed([("a#1", 0, TraceStep("join", reason="genesis")), ("a#1", 1, TraceStep("publish", "0:0.0.1:1@a#1"))])
+    follower.feed([step("a#1", 0, "join", reason="genesis"), step("a#1", 1, "publish", "0:0.0.1:1@a#1")])
     follower.feed(steps(0, 10 * CHECKPOINTS))
     assert follower.findings()
     before = len(msgspec.msgpack.encode(follower))
@@ -205,9 +205,9 @@ def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
     assert len(follower.findings()) == 5_000
     assert len(msgspec.msgpack.encode(follower)) < before + 100
     follower.feed(
-        [("b#2", 0, TraceStep("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
+        [step("b#2", 0, "join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}")]
     )
-    (judged,) = follower.feed([("b#2", 1, TraceStep("deliver", "0:0.0.1:1@a#1"))])
+    (judged,) = follower.feed([step("b#2", 1, "deliver", "0:0.0.1:1@a#1")])
     assert judged.verdict is Verdict.DUPLICATE, "its last checkpoint was kept"
 
 
@@ -554,15 +554,15 @@ def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.
 
 
 def test_two_owners_are_told_once_as_soon_as_they_overlap() -> None:
-    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> tuple[str, int, TraceStep]:
-        return member, lseq, TraceStep("ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
+    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> Row:
+        return step(member, lseq, "ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
 
-    def published(member: str, lseq: int, t: int, event: str) -> tuple[str, int, TraceStep]:
-        return member, lseq, TraceStep("publish", event, t=t)
+    def published(member: str, lseq: int, t: int, event: str) -> Row:
+        return step(member, lseq, "publish", event, t=t)
 
     follower = Follower()
     follower.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
-    follower.feed([("b#1", 0, TraceStep("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
+    follower.feed([step("b#1", 0, "deliver", "3:0.0.1:1@a#1"), owned("b#1", 1, 15, "0.0.2")])
     assert follower.findings() == [], "by its clock it was early, but it had the last event of the other"
     follower = follower.copy()
     follower.feed([published("a#1", 2, 30, "3:0.0.1:2@a#1")])

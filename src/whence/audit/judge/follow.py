@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from whence.audit.judge import findings, report
-from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState, UnitId
+from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState
 from whence.audit.judge.findings import Doubt, EventName, Finding, why
 from whence.audit.judge.promises import Verdict
-from whence.audit.judge.tickets import At, Tenures, doubtful, owner_of, two_owners, went_beyond
+from whence.audit.judge.tickets import Tenures, doubtful, owner_of, two_owners, went_beyond
 from whence.audit.trace import Row, by_member
 from whence.errors import TraceError
 
@@ -41,28 +42,14 @@ Use = tuple[int, str, int, str]
 """A publish: time, member, step, event."""
 
 
-class TraceStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is needed of a row."""
-
-    kind: str
-    event: str | None = None
-    origin: str | None = None
-    reason: str | None = None
-    peer: str | None = None
-    order: str | None = None
-    token: str | None = None
-    ticket: int | None = None
-    t: int = 0
-
-
 class Queue(msgspec.Struct, array_like=True):
     """The steps of one member that are not judged yet."""
 
     name: str
     next: int = 0
     """The step that comes next."""
-    ahead: dict[int, TraceStep | None] = {}
-    """Steps that wait, by number."""
+    ahead: dict[int, Row | None] = {}
+    """Steps that wait, by number; None: a row of a kind that does not matter."""
     blocked: Cause | None = None
     """What the next one waits for."""
     ended: bool = False
@@ -107,23 +94,23 @@ class Follower(msgspec.Struct, array_like=True):
     _settled: bool = False
     _out: list[Judged] = []
     _findings: list[Finding] = []
-    _unknown: list[tuple[str, int, TraceStep]] = []
+    _unknown: list[Row] = []
     """Deliveries of what nobody has published so far."""
 
     # -- rows
 
-    def feed(self, rows: Iterable[tuple[str, int, TraceStep | None]]) -> list[Judged]:
-        """(member, step number, step; None: a row of another kind) -> verdicts on what does not have to wait."""
-        for member, number, step in rows:
-            queue = self.queues.get(member)
+    def feed(self, rows: Iterable[Row]) -> list[Judged]:
+        """The verdicts on what does not have to wait."""
+        for row in rows:
+            queue = self.queues.get(row.member)
             if queue is None:
-                queue = self.queues[member] = Queue(member)
-            if number < queue.next or number in queue.ahead:
+                queue = self.queues[row.member] = Queue(row.member)
+            if row.lseq < queue.next or row.lseq in queue.ahead:
                 self.repeated += 1
                 continue
-            queue.ahead[number] = step
-            if number == queue.next:
-                self._ready.append(member)
+            queue.ahead[row.lseq] = row if row.kind in KINDS else None
+            if row.lseq == queue.next:
+                self._ready.append(row.member)
         return self._run()
 
     @property
@@ -195,53 +182,53 @@ class Follower(msgspec.Struct, array_like=True):
             self.queues[member].blocked = None
             self._ready.append(member)
 
-    def _step(self, queue: Queue, step: TraceStep) -> Cause | None:
+    def _step(self, queue: Queue, row: Row) -> Cause | None:
         """Carry out a step, or say what it has to wait for."""
-        member = queue.name
-        if step.kind in ACTS:
+        member = row.member
+        if row.kind in ACTS:
             queue.ended = False
-        match step.kind:
+        match row.kind:
             case "deliver":
-                cause = ("event", step.event or "")
-                unknown = step.event not in self.causality.units
-                if unknown and step.event is not None and (member, *cause) not in self._released:
+                cause = ("event", row.event or "")
+                unknown = row.event not in self.causality.units
+                if unknown and row.event is not None and (member, *cause) not in self._released:
                     return cause
-                self._deliver(queue, step)
-            case "drop" if step.event is not None:
-                self.causality.life(member).dropped.add(step.event)
-            case "publish" if step.event is not None:
-                self._publish(queue, step.event, step.t)
+                self._deliver(row)
+            case "drop" if row.event is not None:
+                self.causality.life(member).dropped.add(row.event)
+            case "publish" if row.event is not None:
+                self._publish(row, row.event)
             case "ticket":
-                self.tickets.changed(step.ticket, step.reason, self._at(queue, step.t))
-            case "snapshot" if step.token is None:
+                self.tickets.changed(row, self._delivered(member))
+            case "snapshot" if row.token is None:
                 self.causality.life(member)
             case "snapshot":
-                self._snapshot(queue, step.token or "")
+                self._snapshot(queue, row.token or "")
             case "join":
-                return self._join(queue, step)
+                return self._join(row)
             case "leave" | "crash":
                 self.causality.left(member)
                 queue.ended = True
                 self._happened(("life", member))
         return None
 
-    def _join(self, queue: Queue, step: TraceStep) -> Cause | None:
+    def _join(self, row: Row) -> Cause | None:
         """With nothing, with a state taken under a token, or after everything that a previous life has delivered."""
-        how, peer = step.reason or "", step.peer
+        how, peer = row.reason or "", row.peer
         if how != "genesis":
             cause: Cause | None = None
-            if step.token is not None:
-                cause, there = ("token", step.token), step.token in self.causality.taken
-            elif how == "checkpoint" and peer is not None and peer != queue.name:
+            if row.token is not None:
+                cause, there = ("token", row.token), row.token in self.causality.taken
+            elif how == "checkpoint" and peer is not None and peer != row.member:
                 cause, there = ("life", peer), peer in self.queues and self._over(self.queues[peer])
-            if cause is not None and not there and (queue.name, *cause) not in self._released:
+            if cause is not None and not there and (row.member, *cause) not in self._released:
                 return cause
         trusted = True
-        if how == "checkpoint" and peer in self.queues and peer != queue.name:
+        if how == "checkpoint" and peer in self.queues and peer != row.member:
             # the end of the life that it goes on from may be cut off
-            trusted = step.token is not None or self.complete or self.queues[peer].ended
+            trusted = row.token is not None or self.complete or self.queues[peer].ended
         self.causality.joined(
-            queue.name, how, order=step.order, peer=peer, token=step.token, unclear=True, trusted=trusted
+            row.member, how, order=row.order, peer=peer, token=row.token, unclear=True, trusted=trusted
         )
         return None
 
@@ -260,55 +247,50 @@ class Follower(msgspec.Struct, array_like=True):
 
     # -- events
 
-    def _publish(self, queue: Queue, event: str, t: int) -> None:
-        bare, use = event.partition("@")[0], (t, queue.name, queue.next, event)
+    def _publish(self, row: Row, event: str) -> None:
+        bare, use = event.partition("@")[0], (row.t_ns, row.member, row.lseq, event)
         first = self._used.get(bare)
         if first is None:
             self._used[bare] = use
         else:  # an id, whoever its owner is, is used once more; the first use by time was right
             self._used[bare], (_, member, step, again) = min(first, use), max(first, use)
             self._findings.append(findings.reused(member, step, again))
-        unit = self.causality.published(queue.name, event)
-        if unit is None:
-            return
-        self.tickets.published(event, unit, self._at(queue, t))
-        self._happened(("event", event))
+        unit = self.causality.published(row.member, event)
+        if unit is not None:
+            self.tickets.published(row, unit[:2], self._delivered(row.member))
+            self._happened(("event", event))
 
-    def _at(self, queue: Queue, t: int) -> At:
-        """The member's next step."""
-        return At(queue.name, queue.next, t, self.causality.lives.get(queue.name) or DeliveredState())
+    def _delivered(self, member: str) -> DeliveredState:
+        return self.causality.lives.get(member) or DeliveredState()
 
-    def _deliver(self, queue: Queue, step: TraceStep) -> None:
-        causality, member, number = self.causality, queue.name, queue.next
-        verdict = causality.delivered(member, step.event)
-        unit: UnitId | None = None
+    def _deliver(self, row: Row) -> None:
+        causality, cause = self.causality, None
+        verdict = causality.delivered(row.member, row.event)
         if verdict is UNKNOWN:
-            origin = owner_of(step.event) or step.origin
-            self._unknown.append((member, number, step))
+            origin, seq = owner_of(row.event) or row.origin, None
+            self._unknown.append(row)
         else:
-            unit = causality.units[step.event][:2]
-            origin = causality.origins[unit[0]].name
-        cause = None
-        if verdict is not IN_ORDER and unit is not None:
-            finding = causality.explained(member, number, step.event, verdict)
+            number, seq, _ = causality.units[row.event]
+            origin = causality.origins[number].name
+        if verdict is not IN_ORDER and verdict is not UNKNOWN:
+            finding = causality.explained(row.member, row.lseq, row.event, verdict)
             if finding is not None:
                 self._findings.append(finding)
             cause = causality.event(causality.cause) if causality.cause is not None else None
-        life = causality.lives[member]
-        if step.event in life.dropped:
-            self._findings.append(findings.after_drop(member, number, step.event or ""))
-        order, seq = life.order, None if unit is None else unit[1]
-        self._out.append(Judged(member, number, step.event, origin, seq, verdict, order, cause))
+        life = causality.lives[row.member]
+        if row.event in life.dropped:
+            self._findings.append(findings.after_drop(row.member, row.lseq, row.event or ""))
+        self._out.append(Judged(row.member, row.lseq, row.event, origin, seq, verdict, life.order, cause))
 
     # -- what is wrong
 
     def findings(self) -> list[Finding]:
         """What was found since this was asked last: broken promises, and what is in doubt."""
-        for member, number, step in self._unknown:
-            doubt = self._doubt(step)
+        for row in self._unknown:
+            doubt = self._doubt(row)
             if doubt is not None:
-                self.causality.lives[member].doubted += 1
-            finding = self.causality.explained(member, number, step.event, UNKNOWN, doubt)
+                self.causality.lives[row.member].doubted += 1
+            finding = self.causality.explained(row.member, row.lseq, row.event, UNKNOWN, doubt)
             if finding is not None:
                 self._findings.append(finding)
         for pair in self.tickets.overlaps():
@@ -320,17 +302,17 @@ class Follower(msgspec.Struct, array_like=True):
         life = self.causality.lives.get(member)
         return life is not None and life.sure is not None
 
-    def _doubt(self, step: TraceStep) -> str | None:
+    def _doubt(self, row: Row) -> str | None:
         """The member in whose trace the publish of this event may be missing; None: nobody has published it."""
-        if step.event is None:
+        if row.event is None:
             return None
-        owner = owner_of(step.event) or step.origin or findings.NOBODY
+        owner = owner_of(row.event) or row.origin or findings.NOBODY
         if owner in self.torn:
             return owner
         if self.complete:
             return None
         queue = self.queues.get(owner)
-        return None if queue is not None and (queue.ended or self._went_beyond(step.event, owner)) else owner
+        return None if queue is not None and (queue.ended or self._went_beyond(row.event, owner)) else owner
 
     def _went_beyond(self, event: str, owner: str) -> bool:
         """The owner has published later numbers: this one is not in a part of its trace that was cut off."""
@@ -351,7 +333,7 @@ class Follower(msgspec.Struct, array_like=True):
         return done
 
 
-def _gives(step: TraceStep | None) -> list[Cause]:
+def _gives(step: Row | None) -> list[Cause]:
     """What others may be waiting for."""
     if step is not None and step.kind == "publish":
         return [("event", step.event or "")]
@@ -360,28 +342,19 @@ def _gives(step: TraceStep | None) -> list[Cause]:
     return []
 
 
-def step_of(row: Row, used: bool = True) -> TraceStep | None:
-    """What the judge needs of a row; None: nothing but its number. `used`: somebody joins with the row's token."""
-    if row.kind not in KINDS:
-        return None
-    token = row.token if used else None
-    return TraceStep(row.kind, row.event, row.origin, row.reason, row.peer, row.order, token, row.ticket, row.t_ns)
-
-
 def judge(rows: Iterable[Row], *, complete: bool = True, each: Callable[[Judged], None] | None = None) -> report.Report:
     """The verdict on the trace of one run of one cluster, rows in any order; `each` is told about every delivery.
     `complete`: what is missing in the trace did not happen; a missing step is a TraceError. Else it puts in doubt."""
     rows = list(rows)
-    for row in rows:
-        if (row.run, row.cluster) != (rows[0].run, rows[0].cluster):
-            where = (rows[0].run, rows[0].cluster), (row.run, row.cluster)
-            raise TraceError(f"rows of two runs or clusters: {where[0]} and {where[1]}; take one at a time")
+    if len(several := {(row.run, row.cluster) for row in rows}) > 1:
+        first, other = sorted(several)[:2]
+        raise TraceError(f"rows of two runs or clusters: {first} and {other}; take one at a time")
     if complete:
         by_member(rows)
-    used = {row.token for row in rows if row.kind == "join"}  # of the checkpoints of a live member, one at most
+    used = {None} | {row.token for row in rows if row.kind == "join"}  # of a live member's checkpoints, one at most
     follower = Follower(complete)
-    steps = ((row.member, row.lseq, step_of(row, row.token in used)) for row in rows)
-    judged = [*follower.feed(steps), *follower.settle()]
+    fed = follower.feed(row if row.token in used else replace(row, token=None) for row in rows)
+    judged = [*fed, *follower.settle()]
     if each is not None:
         for one in judged:
             each(one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from whence.audit.judge import findings
@@ -96,20 +96,6 @@ class Report:
     def ok(self) -> bool:
         """Every member got what its order promises, as far as can be told."""
         return not self.broken
-
-    def as_dict(self) -> dict[str, object]:
-        """For machines: totals, counts per order, what is broken, the first findings."""
-        per_order = {order: {**asdict(c), "in_order": c.in_order} for order, c in self.by_order.items()}
-        return {
-            "ok": self.ok,
-            "published": self.published,
-            "members": len(self.members),
-            "live": len(self.live),
-            "by_order": per_order,
-            "broken": self.broken,
-            "findings": [str(f) for f in self.findings],
-            "doubts": [str(d) for d in self.doubts],
-        }
 
     def __str__(self) -> str:
         t = self.total

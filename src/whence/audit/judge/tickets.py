@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.audit.judge.causality import DeliveredState, Unit, UnitId
+from whence.audit.judge.causality import DeliveredState, UnitId
 from whence.audit.judge.findings import Finding
 from whence.audit.judge.promises import TWO_OWNERS
 from whence.audit.trace import Row
@@ -136,15 +136,6 @@ def doubtful(earlier: Holding, later: Holding, vague: Callable[[str], bool]) -> 
     return next((tenure.member for tenure in (earlier, later) if vague(tenure.member)), None)
 
 
-class At(NamedTuple):
-    """A step of a member, and what it had delivered by then."""
-
-    member: str
-    step: int
-    t: int
-    have: DeliveredState
-
-
 class Tenures(msgspec.Struct, array_like=True):
     """The tenures of one run of one cluster, as its rows come."""
 
@@ -155,35 +146,38 @@ class Tenures(msgspec.Struct, array_like=True):
     changed_tickets: set[int] = set()
     """Tickets whose tenures have changed since `overlaps` was asked."""
 
-    def changed(self, ticket: int | None, reason: str | None, at: At) -> None:
-        """A `ticket` row. `reason`: `owner INCARNATION ...`, `released INCARNATION ...`, or something else."""
-        change, _, rest = (reason or "").partition(" ")
-        if ticket is None or change not in ("owner", "released"):
+    def changed(self, row: Row, have: DeliveredState) -> None:
+        """A `ticket` row. Its reason: `owner INCARNATION ...`, `released INCARNATION ...`, or something else. `have`:
+        what the member had delivered by then."""
+        change, _, rest = (row.reason or "").partition(" ")
+        if row.ticket is None or change not in ("owner", "released"):
             return
-        self.changed_tickets.add(ticket)
-        key = (ticket, rest.partition(" ")[0], at.member)
+        self.changed_tickets.add(row.ticket)
+        key = (row.ticket, rest.partition(" ")[0], row.member)
         tenure = self.tenures.get(key)
         if change == "released":
             if tenure is not None:
-                tenure.end = max(tenure.end, at.t)
+                tenure.end = max(tenure.end, row.t_ns)
         elif tenure is None or not tenure.owned:
-            new = self.tenures[key] = Holding(*key, at.t, at.t, at.step, knew=DeliveredState.copy(at.have))
+            new = self.tenures[key] = Holding(*key, row.t_ns, row.t_ns, row.lseq, knew=DeliveredState.copy(have))
             if tenure is not None:  # it has published before it said that it may
-                new.end, new.first, new.last = max(at.t, tenure.end), tenure.first, tenure.last
+                new.end, new.first, new.last = max(row.t_ns, tenure.end), tenure.first, tenure.last
                 new.last_unit = tenure.last_unit
 
-    def published(self, event: str, unit: Unit, at: At) -> None:
+    def published(self, row: Row, unit: UnitId | None, have: DeliveredState) -> None:
         """A `publish` row. Ids of another form are passed over."""
+        event = row.event or ""
         named = parse_id(event)
         if named is None:
             return
         self.changed_tickets.add(named.ticket)
-        key = (named.ticket, named.incarnation, at.member)
+        key = (named.ticket, named.incarnation, row.member)
         tenure = self.tenures.get(key)
         if tenure is None:
-            tenure = Holding(*key, at.t, at.t, at.step, owned=False, knew=DeliveredState.copy(at.have))
+            # without a word of owning the ticket, the tenure begins with its first publish
+            tenure = Holding(*key, row.t_ns, row.t_ns, row.lseq, owned=False, knew=DeliveredState.copy(have))
             self.tenures[key] = tenure
-        tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, (unit.origin, unit.seq)
+        tenure.end, tenure.last, tenure.last_unit = max(tenure.end, row.t_ns), event, unit
         tenure.first = tenure.first or event
 
     def last(self, event: str, owner: str) -> str | None:

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from whence.audit.judge import Finding, Follower, Verdict
-from whence.audit.judge.batch.coding import Run
+from whence.audit.judge.batch.coding import READ, Run
 from whence.audit.judge.batch.tables import told, violations_table
-from whence.audit.judge.follow import KINDS, TraceStep
 from whence.audit.spark import gate
 from whence.audit.spark.blocks import BLOCK_COLUMNS, BLOCKS, REFUSED, pack, packed, unpacked
 from whence.audit.spark.tables import arrow_schema, spark_schema
+from whence.audit.trace import Row
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 TABLES: Final = ("verdicts", "violations")
-_TEXTS: Final = ("event", "origin", "reason", "peer", "order", "token")
+_FIELDS: Final = Row.__struct_fields__[2 : Row.__struct_fields__.index("token") + 1]
+"""Those of a row after run and cluster, up to the last one that the judge reads."""
 _STATE: Final = "saved binary"
 _FOUND: Final = "name string, block binary"
 
@@ -61,7 +63,7 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
 def fed(follower: Follower, table: pa.Table, run: Run, exceptions: bool = False) -> tuple[pa.Table, list[Finding]]:
     """Rows of one run and cluster, in any order -> the table `verdicts` on what does not have to wait, and what was
     found. `table`: the columns of a trace; `origin` may be missing. `exceptions`: no verdicts that are in order."""
-    judged = follower.feed(_steps(table))
+    judged = follower.feed(_rows_of(table, run))
     found = follower.findings()
     if exceptions:
         wrong = {(finding.member, finding.step) for finding in found}
@@ -69,14 +71,10 @@ def fed(follower: Follower, table: pa.Table, run: Run, exceptions: bool = False)
     return told(judged, found, run), found
 
 
-def _steps(table: pa.Table) -> Iterator[tuple[str, int, TraceStep | None]]:
-    """As the follower wants them."""
-    there = set(table.column_names)
-    texts = [table[name].to_pylist() if name in there else [None] * table.num_rows for name in _TEXTS]
-    named = [table[name].to_pylist() for name in ("member", "lseq", "kind")]
-    numbers = [table[name].to_pylist() for name in ("ticket", "t_ns")]
-    for member, lseq, kind, *rest in zip(*named, *texts, *numbers, strict=True):
-        yield member, lseq, TraceStep(kind, *rest) if kind in KINDS else None
+def _rows_of(table: pa.Table, run: Run) -> Iterator[Row]:
+    """The rows, with what the judge reads of them."""
+    there = [name if name in (*READ, "origin") and name in table.column_names else None for name in _FIELDS]
+    return map(Row, *map(repeat, run), *(repeat(None) if name is None else table[name].to_pylist() for name in there))
 
 
 def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:

@@ -17,7 +17,6 @@ from tests.long import few
 from whence.audit.judge import Counts, Doubt, Finding, Follower
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.findings import MISSING_STEPS, OPEN_END
-from whence.audit.judge.follow import step_of
 from whence.audit.judge.promises import AGREEMENT, SILENCE, SILENT
 from whence.audit.trace import Row
 from whence.lab.sim.scenario import Loaded, parse
@@ -27,7 +26,7 @@ def agree(rows: list[Row], complete: bool = False) -> Counts:
     """Every verdict, every finding, every doubt and every count of every member are those of the incremental judge."""
     follower = Follower(complete)
     rows = random.Random(len(rows)).sample(rows, len(rows))
-    judged = [*follower.feed((row.member, row.lseq, step_of(row)) for row in rows), *follower.settle()]
+    judged = [*follower.feed(rows), *follower.settle()]
     found = follower.findings()
     a = judge(rows, complete)
     for room in (0, 500):  # as where all publishers at once would take too much memory: a column or a few at a time

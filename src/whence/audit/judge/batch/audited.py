@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 from whence.audit.judge import findings, tickets
 from whence.audit.judge.batch import kernel
-from whence.audit.judge.batch.coding import Coded, code
+from whence.audit.judge.batch.coding import Coded, code, codes
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
-from whence.audit.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END, UNKNOWN_START, Doubt, EventName, Finding
+from whence.audit.judge.causality import DeliveredState
+from whence.audit.judge.findings import MISSING_STEPS, Doubt, EventName, Finding, why
 from whence.audit.judge.promises import SILENT, Verdict, promise
 from whence.audit.judge.rates import ABOVE, Rate, rate
-from whence.audit.judge.tickets import Holding, Pair, owner_of, parse_id
+from whence.audit.judge.tickets import Holding, Pair, Tenures, owner_of, parse_id, went_beyond
+from whence.audit.trace import Row
 
 Found = tuple[int, Finding]
 """The run's number, and what is wrong in it."""
@@ -130,25 +133,20 @@ def in_words(count: Doubts, run: int) -> list[Doubt]:
     return [Doubt(member, why, n) for (k, member, why), n in sorted(count.items()) if k == run]
 
 
-def why(here: bool, torn: bool, ended: bool) -> str:
-    """What is the matter with the trace of a member that leaves a doubt: it is not there, torn, or may go on."""
-    return NO_TRACE if not here else MISSING_STEPS if torn else UNKNOWN_START if ended else OPEN_END
-
-
 class _Publishers:
     """Whether the publish of an event may be missing in the trace: the rule of `judge.follow`, over arrays."""
 
     def __init__(self, coded: Coded) -> None:
         self._coded = coded
         self._origin = {m: o for o, m in enumerate(coded.member_of.tolist())}
-        self._here: dict[tuple[int, str], int] = {}
-        self._doubts: dict[int, tuple[int, str, str] | None] = {}
+        self._member = cache(coded.member)
+        self._doubts: dict[int, tuple[int, str, str] | None] = {-1: None}
 
     def doubt(self, code: int) -> tuple[int, str, str] | None:
         """The run and the member in whose trace the publish of this id may be missing, and why; None: nobody has
         published it."""
         if code not in self._doubts:
-            self._doubts[code] = self._judged(code) if code >= 0 else None
+            self._doubts[code] = self._judged(code)
         return self._doubts[code]
 
     def _judged(self, code: int) -> tuple[int, str, str] | None:
@@ -156,37 +154,24 @@ class _Publishers:
         owner = owner_of(event) or findings.NOBODY
         run = int(np.searchsorted(coded.first_id, code, side="right")) - 1
         m = self._member(run, owner)
-        if m < 0 or not coded.torn[m]:
-            over = m >= 0 and (coded.closed[m] or self._went_beyond(event, m))
-            if coded.complete or over:
-                return None
+        over = coded.complete or (m >= 0 and (coded.closed[m] or self._went_beyond(event, m)))
+        if over and (m < 0 or not coded.torn[m]):
+            return None
         return run, owner, self.why(run, owner)
 
-    def _member(self, run: int, name: str) -> int:
-        if (run, name) not in self._here:
-            self._here[run, name] = self._coded.member(run, name)
-        return self._here[run, name]
-
     def why(self, run: int, member: str) -> str:
-        """What is the matter with the trace of a member that leaves a doubt."""
         m, coded = self._member(run, member), self._coded
         return why(m >= 0, m >= 0 and bool(coded.torn[m]), coded.complete or (m >= 0 and bool(coded.closed[m])))
 
     def _went_beyond(self, event: str, owner: int) -> bool:
         """The owner has published later numbers: this one is not in a part of its trace that was cut off."""
         coded, o = self._coded, self._origin.get(owner)
-        if o is None:
-            return False
-        first, end = int(coded.known.base[o]), int(coded.known.base[o + 1])
-        named = parse_id(event)
-        if named is None:
-            number = event.rpartition("/")[2]
-            return number.isdecimal() and int(number) <= end - first
-        for e in range(end - 1, first - 1, -1):
-            other = parse_id(str(coded.events[int(coded.ids[e])]))
-            if other is not None and other[:2] == named[:2]:
-                return other.seq > named.seq
-        return False
+        first, end = coded.known.base[o : o + 2].tolist() if o is not None else (0, 0)
+        named, last = parse_id(event), None
+        if named is not None:
+            mine = (str(coded.events[int(coded.ids[e])]) for e in range(end - 1, first - 1, -1))
+            last = next((other for other in mine if (parse_id(other) or ())[:2] == named[:2]), None)
+        return went_beyond(event, end - first, last)
 
 
 # -- findings
@@ -295,7 +280,7 @@ def loss_doubts(a: Everybody) -> Doubts:
 
 def _why_unsure(a: Everybody, m: int) -> str:
     """What is the matter with the trace of a member of which not all is known."""
-    return MISSING_STEPS if a.missing[m] else UNKNOWN_START if a.complete else OPEN_END
+    return why(True, bool(a.missing[m]), a.complete)
 
 
 def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
@@ -363,48 +348,29 @@ def overlapped(pairs: list[tuple[int, Pair]], known: set[int], vague: set[tuple[
 
 
 def tenures(coded: Coded) -> list[tuple[int, Holding]]:
-    """The tenures of these members."""
-    found: dict[tuple[int, str, int], Holding] = {}  # ticket, incarnation, member
-    for m, step, t, ticket, reason in coded.tickets:
-        change, _, rest = (reason or "").partition(" ")
-        if ticket is None or change not in ("owner", "released"):
-            continue
-        key = (ticket, rest.partition(" ")[0], m)
-        if change == "owner" and key not in found:
-            found[key] = Holding(*key[:2], str(coded.members[m]), t, t, step)
-        elif change == "released" and key in found:
-            found[key].end = max(t, found[key].end)
-    for key, (first, last) in _published_under(coded).items():
-        start, end = (int(coded.t[coded.row[step]]) for step in (first, last))
-        # Without a word of owning the ticket, the tenure begins with its first publish.
-        new = Holding(*key[:2], str(coded.members[key[2]]), start, end, int(coded.lseq[first]), owned=False)
-        tenure = found.setdefault(key, new)
-        tenure.end = max(tenure.end, end)
-        tenure.first, tenure.last = id_on(coded, first), id_on(coded, last)
-    return [(int(coded.run_of[m]), tenure) for (_, _, m), tenure in found.items()]
+    """The tenures of these members. Who knew of the end of which is found where they overlap (`known_end`)."""
+    found: dict[int, Tenures] = {}
+    nothing = DeliveredState()
+    for m, row in coded.tickets:
+        found.setdefault(int(coded.run_of[m]), Tenures()).changed(row, nothing)
+    steps = _first_and_last(coded)
+    for step, m in zip(steps.tolist(), coded.members_of(steps).tolist(), strict=True):
+        lseq, t = int(coded.lseq[step]), int(coded.t[coded.row[step]])
+        row = Row("", "", str(coded.members[m]), lseq, t, "publish", id_on(coded, step))
+        found.setdefault(int(coded.run_of[m]), Tenures()).published(row, None, nothing)
+    return [(run, tenure) for run, mine in found.items() for tenure in mine.tenures.values()]
 
 
-def _published_under(coded: Coded) -> dict[tuple[int, str, int], tuple[int, int]]:
-    """(ticket, incarnation, member) -> the first and the last row that publish under it. Ids of another form are
-    passed over."""
+def _first_and_last(coded: Coded) -> Longs:
+    """The first and the last publish of each member under each incarnation of each ticket."""
     rows = np.flatnonzero((coded.steps.kind == kernel.PUBLISH) & (coded.event >= 0))
-    if not len(rows):
-        return {}
     parts = pc.extract_regex(coded.events.take(coded.event[rows]), tickets.ID)
-    prefix = pc.binary_join_element_wise(
-        pc.struct_field(parts, "ticket"), pc.struct_field(parts, "incarnation"), ":"
-    ).dictionary_encode()
-    tenure = prefix.indices.fill_null(-1).to_numpy().astype(np.int64)
-    key = np.where(tenure >= 0, tenure * len(coded.members) + coded.members_of(rows), -1)
-    keys, first = np.unique(key, return_index=True)
-    last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
-    names = prefix.dictionary.to_pylist()
-    out: dict[tuple[int, str, int], tuple[int, int]] = {}
-    for k, a, b in zip(keys.tolist(), rows[first].tolist(), rows[last].tolist(), strict=True):
-        if k >= 0:
-            ticket, _, incarnation = names[k // len(coded.members)].partition(":")
-            out[int(ticket), incarnation, k % len(coded.members)] = (a, b)
-    return out
+    ticket, incarnation = (pc.struct_field(parts, name) for name in ("ticket", "incarnation"))
+    under, _ = codes(pc.binary_join_element_wise(ticket, incarnation, ":"))
+    rows, under = rows[under >= 0], under[under >= 0]
+    key = under.astype(np.int64) * len(coded.members) + coded.members_of(rows)
+    first, last = (np.unique(keys, return_index=True)[1] for keys in (key, key[::-1]))
+    return np.union1d(rows[first], rows[::-1][last])
 
 
 # -- error rates (`judge.rates`)

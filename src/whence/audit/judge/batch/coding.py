@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 from whence.audit.judge.promises import DEFAULT, UNTOLD, declared
+from whence.audit.trace import Row
 
 TEXTS: Final = ("member", "kind", "event", "reason", "peer", "order", "token")
 READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)
@@ -42,10 +43,6 @@ _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpo
 
 Run = tuple[str, str]
 """A run and its cluster."""
-
-
-TicketRow = tuple[int, int, int, int | None, str | None]
-"""A `ticket` row: member, `lseq`, time, ticket and reason."""
 
 
 class KnownRun(NamedTuple):
@@ -123,8 +120,8 @@ class Coded(NamedTuple):
     """Steps that publish an id (whoever its owner is) once more."""
     dropped: Longs
     """Steps that deliver what the member has dropped."""
-    tickets: list[TicketRow]
-    """By member and step."""
+    tickets: list[tuple[int, Row]]
+    """The `ticket` rows with their members, by member and step."""
     apart: bool
     """The rest of the run is elsewhere (`KnownRun`). What concerns several members (what they lack, ids that are used
     twice, owners of one ticket) is not looked for here."""
@@ -138,6 +135,12 @@ class Coded(NamedTuple):
         first, end = int(self.parts.member[run]), int(self.parts.member[run + 1])
         at: int = pc.index(self.members.slice(first, end - first), pa.scalar(name)).as_py()
         return at + first if at >= 0 else -1
+
+    def step(self, run: int, member: str, lseq: int) -> int:
+        """The step of this member with this number; -1: it is not here."""
+        first, end = self.steps.begin[self.member(run, member) :][:2].tolist()
+        at = first + int(np.searchsorted(self.lseq[first:end], lseq))
+        return at if at < end and self.lseq[at] == lseq else -1
 
     def members_of(self, steps: Longs) -> Ints:
         """The members of these steps."""
@@ -565,7 +568,22 @@ def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
     return alive
 
 
-def _tickets(rows: _Rows, mine: Longs) -> list[TicketRow]:
-    numbers = zip(rows.member[mine].tolist(), rows.lseq[mine].tolist(), rows.t[mine].tolist(), strict=True)
+def _tickets(rows: _Rows, mine: Longs) -> list[tuple[int, Row]]:
+    whose, lseq, t = (column[mine].tolist() for column in (rows.member, rows.lseq, rows.t))
     said = picked(rows.table.select(["ticket", "reason"]), mine)
-    return [(*of, row["ticket"], row["reason"]) for of, row in zip(numbers, said, strict=True)]
+    return [
+        (
+            m,
+            Row(
+                "",
+                "",
+                str(rows.members[m]),
+                lseq[k],
+                t[k],
+                "ticket",
+                ticket=said[k]["ticket"],
+                reason=said[k]["reason"],
+            ),
+        )
+        for k, m in enumerate(whose)
+    ]

@@ -105,7 +105,7 @@ class States(NamedTuple):
 
     X: Cells
     unsure: Bytes
-    """1 for an origin of which events may have been delivered in steps that are missing. Only where one is `vague`."""
+    """1 for an origin of which events may have been delivered in steps that are missing."""
     has: Bytes
     """1 where there is such a state."""
     vague: Bytes
@@ -282,20 +282,10 @@ def rise(x: Cells, past: Cells) -> None:
 
 
 @compiled
-def _places(steps: Steps, joins: Joins, block: Block, todo: Bytes) -> tuple[Ints, Ints, int, int]:
-    """Member -> its row among those to follow, and among those of them that install another state; -1: none."""
-    place, other = np.full(block.members, -1, np.int32), np.full(block.members, -1, np.int32)
-    n = k = 0
-    for m in range(block.members):
-        if todo[block.member + m]:
-            place[m] = n
-            n += 1
-            for r in range(steps.begin[block.member + m], steps.begin[block.member + m + 1]):
-                if steps.torn[r] or (steps.kind[r] == JOIN and joins.how[steps.what[r]] != GENESIS):
-                    other[m] = k
-                    k += 1
-                    break
-    return place, other, n, k
+def _place(block: Block, todo: Bytes) -> tuple[Longs, int]:
+    """Member of the block -> how many of those `todo` come before it; and how many they are."""
+    mine = todo[block.member : block.member + block.members].astype(np.int64)
+    return np.cumsum(mine) - mine, mine.sum()
 
 
 @compiled
@@ -306,9 +296,9 @@ def rebuild(
     a state that is used. Marks which rows are `early`; returns how often a member was let go."""
     begin, kind, what, torn = steps
     low, high, first = block.low, block.high, block.event
-    place, other, n, others = _places(steps, joins, block, todo)
+    place, n = _place(block, todo)
     K = np.zeros((n, high - low), past.dtype)  # of each member the past of its next publish
-    X = np.zeros((others, high - low), past.dtype)  # what it has delivered, once it has installed another state
+    X = np.zeros((n, high - low), past.dtype)  # what it has delivered, once it has installed another state
     taken, has = np.zeros((block.tokens, high - low), past.dtype), np.zeros(block.tokens, np.uint8)
     known, apart = np.zeros(block.events, np.uint8), np.zeros(block.members, np.uint8)
     work = work_list(steps, block, todo, block.events)
@@ -321,13 +311,13 @@ def rebuild(
             circles += 1
         work.top[0] -= 1
         m = int(work.stack[work.top[0]])
-        mine, x = K[place[m]], X[other[m]] if apart[m] else K[place[m]]
+        mine, x = K[place[m]], X[place[m]] if apart[m] else K[place[m]]
         while at[m] < begin[block.member + m + 1]:
             r = at[m]
             w = int(what[r])
             if torn[r]:
                 apart[m] = 1
-                x = X[other[m]]
+                x = X[place[m]]
                 x[:] = 0
             if w < 0:
                 pass
@@ -358,7 +348,7 @@ def rebuild(
                     wait(work, m, block.events + token)
                     break
                 apart[m] = 1
-                x = X[other[m]]
+                x = X[place[m]]
                 x[:] = 0
                 if joins.token[w] >= 0 and has[token]:
                     x[:] = taken[token]
@@ -415,12 +405,12 @@ def _mark(life: MemberArrays, c: int, begin: int, first: int, last: int, opener:
 
 
 @compiled
-def states(n: int, columns: int, proto: Cells, vague: bool) -> States:
-    """Room for so many. `vague`: one of them may be."""
-    X, unsure = np.zeros((n, columns), proto.dtype), np.zeros((n, columns if vague else 0), np.uint8)
-    has, unclear, at, size = np.zeros(n, np.uint8), np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
+def states(n: int, columns: int, proto: Cells) -> States:
+    """Room for so many."""
+    X, unsure = np.zeros((n, columns), proto.dtype), np.zeros((n, columns), np.uint8)
+    has, vague, at, size = np.zeros(n, np.uint8), np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
     event, skipped, opener = np.empty(16, np.int32), np.empty(16, np.uint8), np.empty(16, np.int32)
-    return States(X, unsure, has, unclear, at, size, event, skipped, opener, np.zeros(1, np.int64))
+    return States(X, unsure, has, vague, at, size, event, skipped, opener, np.zeros(1, np.int64))
 
 
 @compiled
@@ -430,9 +420,7 @@ def _save(s: States, k: int, life: MemberArrays, first: int) -> States:
     while used[0] + life.n[0] > len(event):
         event, skipped, opener = grown(event), grown(skipped), grown(opener)
     s.has[k], s.vague[k], s.at[k] = 1, life.n[2], used[0]
-    s.X[k] = life.X
-    if life.n[2]:
-        s.unsure[k] = life.unsure
+    s.X[k], s.unsure[k] = life.X, life.unsure
     for j in range(life.n[0]):
         e = life.touched[j]
         if life.mark[e]:
@@ -446,9 +434,7 @@ def _save(s: States, k: int, life: MemberArrays, first: int) -> States:
 def _load(life: MemberArrays, s: States, k: int, events: EventTable, low: int, mine: bool) -> None:
     """Go on from state k. What it lacks is still due to the member if it is `mine`: its own, from before."""
     _begin(life, int(s.vague[k]))
-    life.X[:] = s.X[k]
-    if s.vague[k]:
-        life.unsure[:] = s.unsure[k]
+    life.X[:], life.unsure[:] = s.X[k], s.unsure[k]
     first = events.base[low]
     for j in range(s.at[k], s.at[k] + s.size[k]):
         e = int(s.event[j])
@@ -589,8 +575,8 @@ def judge(
         np.zeros(width, np.uint8), np.zeros(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32),
         np.zeros(3, np.int64),
     )  # fmt: skip
-    place = np.cumsum(todo[block.member : block.member + block.members].astype(np.int64)) - 1
-    taken, ends = given, states(place[-1] + 1 if len(place) else 0, width, past, given.unsure.shape[1] > 0)
+    place, todos = _place(block, todo)
+    taken, ends = given, states(todos, width, past)
     work = work_list(steps, block, todo, 0)
     for k in range(block.tokens):
         work.done[k] |= given.has[k]
@@ -680,7 +666,7 @@ def lacking(
             stamp[ends.event[j] - start] = k if hole else -1
         lost[m, 0] += gaps
         for c in range(high - low if alive[m] else 0):
-            if ends.vague[k] and ends.unsure[k, c]:
+            if ends.unsure[k, c]:
                 continue
             begin, living = base[low + c], alive[member_of[low + c]]
             open_range, from_here = False, begin + ends.X[k, c]
@@ -746,15 +732,6 @@ def blank(steps: Steps, runs: int, members: int, origins: int) -> Outcome:
 
 
 @compiled
-def may_be_vague(steps: Steps, joins: Joins, block: Block) -> bool:
-    """Whether the state of a member may not be known from its beginning."""
-    for r in range(steps.begin[block.member], steps.begin[block.member + block.members]):
-        if steps.torn[r] or (steps.kind[r] == JOIN and joins.how[steps.what[r]] != GENESIS):
-            return True
-    return False
-
-
-@compiled
 def judged(
     steps: Steps, joins: Joins, events: EventTable, runs: Runs, member_of: Ints, todo: Bytes, there: Bytes,
     alive: Bytes, superseded: Bytes, agreement: Bytes, proto: Cells, room: int,
@@ -768,12 +745,12 @@ def judged(
         members, origins, tokens = runs.member[k + 1] - m, runs.origin[k + 1] - o, runs.token[k + 1] - t
         e, n = events.base[o], events.base[runs.origin[k + 1]] - events.base[o]
         who = (np.flatnonzero(there[m : m + members]) + m).astype(np.int32)
-        width = max(1, min(origins, room // max(1, (n + 3 * members + 2 * tokens) * proto.itemsize)))
+        width = max(1, min(origins, room // max(1, (n + 4 * members + 2 * tokens) * proto.itemsize)))
         for low in range(o, max(o + 1, o + origins), width):
             block = Block(m, members, t, tokens, e, n, low, min(low + width, o + origins))
             past = np.empty((n, block.high - low), proto.dtype)
             found.circles[k] = rebuild(steps, joins, events, block, todo, past, found.early)
-            given = states(tokens, block.high - low, proto, may_be_vague(steps, joins, block))
+            given = states(tokens, block.high - low, proto)
             ends, _ = judge(
                 steps, joins, events, block, past, found.early, there, given, found.verdict, found.cause, unmet
             )

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from whence.audit.judge.batch import audited, kernel
 from whence.audit.judge.batch.audited import Audited, Doubts, Everybody, Found, Sample
 from whence.audit.judge.batch.coding import Coded, JoinSaid, KnownRun, code, codes, picked
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
 from whence.audit.judge.batch.tables import SCHEMAS
-from whence.audit.judge.findings import reused
+from whence.audit.judge.findings import reused, why
 from whence.audit.judge.promises import DEFAULT
 from whence.audit.judge.tickets import Holding, Pair
 
@@ -71,10 +70,8 @@ class Outline(NamedTuple):
     """Members with missing steps."""
     closed: list[str]
     """Members that left or crashed."""
-    followed: list[str]
-    """Members whose steps others depend on."""
     notes: pa.Table
-    """Their steps, and all joins: rows, by member and step."""
+    """All joins, and the steps that others depend on: rows, by member and step."""
     tenures: list[Holding]
 
 
@@ -82,14 +79,17 @@ def outlined(table: pa.Table, needed: Needed, complete: bool = False) -> Outline
     """The outline of a piece."""
     coded = code(table, complete=complete)
     names = [str(name) for name in coded.members.to_pylist()]
-    gives = np.flatnonzero((coded.steps.kind == kernel.SNAPSHOT) & (coded.row < table.num_rows))
-    tokens = [row["token"] for row in picked(table.select(["token"]), coded.row[gives])]
     follow = np.array([name in needed.ended for name in names], bool)
     follow[coded.member_of] = True
+    gives = np.flatnonzero((coded.steps.kind == kernel.SNAPSHOT) & (coded.row < table.num_rows))
+    tokens = [row["token"] for row in picked(table.select(["token"]), coded.row[gives])]
     follow[coded.members_of(gives[[token in needed.tokens for token in tokens]])] = True
-    kept = _noted(coded, follow)
-    kept = kept[coded.row[kept] < table.num_rows]
-    of = coded.members_of(kept)
+
+    kind, of = coded.steps.kind, np.repeat(np.arange(len(names)), np.diff(coded.steps.begin))
+    kinds = (kernel.PUBLISH, kernel.DELIVER, kernel.SNAPSHOT, kernel.GONE)
+    theirs = follow[of] & (np.isin(kind, kinds) | (coded.steps.torn == 1))
+    kept = np.flatnonzero((theirs | (kind == kernel.JOIN)) & (coded.row < table.num_rows))
+    of = of[kept]
     step = np.cumsum(1 + np.where(follow[of], coded.steps.torn[kept], 0))  # where steps are missing, one is
     first = np.searchsorted(of, of)
     step += np.where(follow[of], coded.steps.torn[kept[first]], 0) - step[first] if len(kept) else 0
@@ -97,17 +97,12 @@ def outlined(table: pa.Table, needed: Needed, complete: bool = False) -> Outline
     taken: Any = coded.row[kept]
     notes = notes.take(pa.array(taken)).append_column("lseq", pa.array(step, pa.int64()))
     notes = notes.append_column(_SEEN, pa.array(coded.lseq[kept], pa.int64()))
-    torn, closed, followed = (
-        [names[m] for m in np.flatnonzero(which).tolist()] for which in (coded.missing, coded.closed, follow)
-    )
-    return Outline(names, torn, closed, followed, notes, [tenure for _, tenure in audited.tenures(coded)])
+    torn, closed = ([names[m] for m in np.flatnonzero(which).tolist()] for which in (coded.missing, coded.closed))
+    return Outline(names, torn, closed, notes, [tenure for _, tenure in audited.tenures(coded)])
 
 
-def _noted(coded: Coded, follow: NDArray[np.bool_]) -> Longs:
-    """The steps that are in an outline: of the members to follow, and all joins."""
-    kind, of = coded.steps.kind, np.repeat(np.arange(len(coded.members)), np.diff(coded.steps.begin))
-    kinds = (kernel.PUBLISH, kernel.DELIVER, kernel.SNAPSHOT, kernel.GONE)
-    return np.flatnonzero((follow[of] & (np.isin(kind, kinds) | (coded.steps.torn == 1))) | (kind == kernel.JOIN))
+Steps = list[tuple[str, int]]
+"""Members and their steps (`lseq`)."""
 
 
 class Shared(NamedTuple):
@@ -118,11 +113,10 @@ class Shared(NamedTuple):
     """Of every event."""
     taken: kernel.States
     """The state under each token."""
-    followed: list[str]
-    early: dict[str, list[int]]
-    """Member -> its notes that deliver an event before its publish."""
-    unmet: dict[str, list[int]]
-    """Member -> its joins that waited in a circle for the state they begin with."""
+    early: Steps
+    """They deliver an event before its publish; only in a false trace."""
+    unmet: Steps
+    """Joins that waited in a circle for the state they begin with."""
     pairs: list[tuple[int, Pair]]
     """Tenures of one ticket that overlap, unless the later owner knew of the earlier one's end."""
 
@@ -142,12 +136,11 @@ def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> 
     table = pa.concat_tables([outline.notes for outline in outlines], promote_options="default")
     coded = code(table, complete=complete)
     steps, joins, block = coded.steps, coded.joins, kernel.whole(coded.parts, coded.known, 0)
-    proto, early = kernel.cell(coded.known.base), np.zeros(len(steps.kind), np.uint8)
-    past = np.empty((block.events, block.high - block.low), proto.dtype)
-    circles = kernel.rebuild(steps, joins, coded.known, block, audited.to_follow(coded), past, early)
-    taken, unmet = kernel.states(block.tokens, past.shape[1], proto, True), np.zeros(len(joins.how), np.uint8)
+    todo, early = audited.to_follow(coded), np.zeros(len(steps.kind), np.uint8)
+    past = np.empty((block.events, block.high - block.low), kernel.cell(coded.known.base).dtype)
+    circles = kernel.rebuild(steps, joins, coded.known, block, todo, past, early)
+    taken, unmet = kernel.states(block.tokens, past.shape[1], past), np.zeros(len(joins.how), np.uint8)
     if block.tokens:
-        todo = audited.to_follow(coded)
         waits = np.flatnonzero(steps.kind == kernel.JOIN)
         todo[coded.members_of(waits[joins.token[steps.what[waits]] >= 0])] = 1
         found = kernel.blank(steps, 1, len(coded.members), len(coded.member_of))
@@ -165,28 +158,17 @@ def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> 
         closed=[name for outline in outlines for name in outline.closed],
         superseded=sorted(needed.superseded),
     )
-    lseq = table[_SEEN].to_numpy()
-    twice: list[Found] = []
-    for step, m in zip(coded.reused.tolist(), coded.members_of(coded.reused).tolist(), strict=True):
-        twice.append((0, reused(names[m], int(lseq[coded.row[step]]), str(audited.id_on(coded, step)))))
-    is_join = (steps.kind == kernel.JOIN) & (coded.row < table.num_rows)
-    lacking = is_join & (np.append(unmet, np.uint8(0))[np.where(is_join, steps.what, -1)] == 1)
+
+    def seen(which: Longs) -> Steps:
+        whose, lseq = coded.members_of(which).tolist(), table[_SEEN].to_numpy()[coded.row[which]].tolist()
+        return [(names[m], step) for m, step in zip(whose, lseq, strict=True)]
+
+    again = zip(seen(coded.reused), coded.reused.tolist(), strict=True)
+    twice: list[Found] = [(0, reused(*at, str(audited.id_on(coded, step)))) for at, step in again]
+    is_join = np.flatnonzero(steps.kind == kernel.JOIN)
     pairs = audited.overlaps((0, tenure) for outline in outlines for tenure in outline.tenures)
-    followed = [name for outline in outlines for name in outline.followed]
-    real = coded.row < table.num_rows
-    shared = Shared(
-        known, past, taken, followed, _which(coded, early == 1, real), _which(coded, lacking, is_join), pairs
-    )
-    return Rebuilt(shared, twice, circles)
-
-
-def _which(coded: Coded, marked: NDArray[np.bool_], among: NDArray[np.bool_]) -> dict[str, list[int]]:
-    """Member -> which of these steps of it are marked, counted from 0."""
-    out: dict[str, list[int]] = {}
-    for m in np.unique(coded.members_of(np.flatnonzero(marked & among))).tolist():
-        mine = slice(int(coded.steps.begin[m]), int(coded.steps.begin[m + 1]))
-        out[str(coded.members[m])] = np.flatnonzero(marked[mine][among[mine]]).tolist()
-    return out
+    lacking = is_join[unmet[steps.what[is_join]] == 1]
+    return Rebuilt(Shared(known, past, taken, seen(np.flatnonzero(early)), seen(lacking), pairs), twice, circles)
 
 
 class JudgedPiece(NamedTuple):
@@ -200,13 +182,8 @@ def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPie
     """Judge a piece."""
     coded = code(table, shared.known, complete=complete)
     steps, early = coded.steps, np.zeros(len(coded.lseq), np.uint8)
-    follow = np.zeros(len(coded.members), bool)
-    follow[[m for m, name in enumerate(shared.known.members) if name in set(shared.followed)]] = True
-    noted, joins = _noted(coded, follow), np.flatnonzero(steps.kind == kernel.JOIN)
-    for name, which in shared.early.items():
-        early[_mine(coded, noted, name, which)] = 1
-    for name, which in shared.unmet.items():
-        coded.joins.token[steps.what[_mine(coded, joins, name, which)]] = -1
+    early[_those(coded, shared.early)] = 1
+    coded.joins.token[steps.what[_those(coded, shared.unmet)]] = -1
     found = kernel.blank(steps, 1, len(coded.members), len(coded.member_of))
     block, unmet = kernel.whole(coded.parts, coded.known, 0), np.zeros(len(coded.joins.how), np.uint8)
     ends, _ = kernel.judge(
@@ -217,11 +194,10 @@ def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPie
     return JudgedPiece(Audited(coded, found, kernel.Lacks(none, none, none, none), []), ends)
 
 
-def _mine(coded: Coded, steps: Longs, name: str, which: list[int]) -> Longs:
-    """Of these steps those of a member with these numbers; none if it is in another piece."""
-    m = coded.member(0, name)
-    mine = steps[slice(*np.searchsorted(steps, coded.steps.begin[m : m + 2]).tolist())]
-    return mine[which] if len(mine) else mine
+def _those(coded: Coded, which: Steps) -> Longs:
+    """Those of these steps that are here."""
+    at = [coded.step(0, member, lseq) for member, lseq in which]
+    return np.array([step for step in at if step >= 0], np.int64)
 
 
 class PieceEnd(NamedTuple):
@@ -264,9 +240,7 @@ class AtTheEnd(NamedTuple):
 def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -> AtTheEnd:
     """Put the pieces together."""
     known, n = shared.known, len(shared.known.members)
-    events = kernel.EventTable(
-        known.base, np.repeat(np.arange(len(known.base) - 1, dtype=np.int32), np.diff(known.base))
-    )
+    events = kernel.event_table(known.base)
     named = pa.array(known.members, pa.string())
     place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=named)
     member_of = place.to_numpy().astype(np.int32)
@@ -286,7 +260,7 @@ def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -
     count: Doubts = sum((piece.doubts for piece in pieces), audited.loss_doubts(every))
     torn, closed, here = set(known.torn), set(known.closed), set(known.members)
     for doubt in (finding.doubt for _, finding in of_owners if finding.doubt is not None):
-        count[0, doubt, audited.why(doubt in here, doubt in torn, complete or doubt in closed)] += 1
+        count[0, doubt, why(doubt in here, doubt in torn, complete or doubt in closed)] += 1
     wrong = [*audited.of_losses(every), *(one for one in of_owners if one[1].doubt is None)]
     members = pa.concat_tables([_with_losses(piece, found.lost) for piece in pieces]).sort_by("member")
     return AtTheEnd(members, every, wrong, count, [one for piece in pieces for one in piece.samples.values()])
