@@ -68,6 +68,17 @@ __all__ = [
     "run",
 ]
 _WINGS = ("audit", "lab", "testing")
+_HOMES = {
+    "Contract": "core.order",
+    "Event": "live.events",
+    "EventBatch": "live.events",
+    "Host": "live.net.host",
+    "MemberChange": "live.net.node",
+    "OrderName": "core.order.config",
+    "Publisher": "live.publisher",
+    "Settings": "core.config",
+}
+"""Where a name is, if not in `live.api`."""
 
 
 def __getattr__(name: str) -> Any:
@@ -77,7 +88,7 @@ def __getattr__(name: str) -> Any:
     if name in _WINGS:
         return import_module(f"whence.{name}")
     if name in __all__:
-        return getattr(import_module("whence.live.api"), name)
+        return getattr(import_module(f"whence.{_HOMES.get(name, 'live.api')}"), name)
     raise AttributeError(f"module 'whence' has no attribute {name!r}")
 
 

@@ -17,8 +17,8 @@ from tests.long import few
 from whence.audit.trace import Row
 from whence.cli.connect import joining
 from whence.cli.parser import parser
+from whence.core.config import Settings
 from whence.lab import plan as planner
-from whence.live.api import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("tuning", "operations", "protocols")

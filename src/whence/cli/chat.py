@@ -20,8 +20,9 @@ from whence.cli.connect import Notices, entered, joining, run_until_stopped, tel
 from whence.cli.streams import Lines, PipeWriter, printable
 from whence.core.clock import address_of
 from whence.errors import NoTicket, UsageError
-from whence.live.api import Cluster, Event
+from whence.live.api import Cluster
 from whence.live.bridge import Reader, Said, local
+from whence.live.events import Event
 
 SILENCE_S: Final = 20.0
 """Seconds without a word after which a ticket is given back: there are fewer tickets than people."""

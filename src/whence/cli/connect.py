@@ -16,8 +16,9 @@ import msgspec
 
 from whence.core.clock import address_of
 from whence.core.config import Settings
+from whence.core.order.config import OrderName
 from whence.errors import UsageError
-from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, create, join, run
+from whence.live.api import Cluster, Join, Options, bootstrap, create, join, run
 from whence.live.metrics import MetricsServer
 from whence.live.net.keys import read_secret
 

@@ -16,8 +16,9 @@ from whence.cli.streams import Lines, PipeWriter, printable
 from whence.core.clock import address_of
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.errors import UsageError
-from whence.live.api import Cluster, Event
+from whence.live.api import Cluster
 from whence.live.bridge import Door, Reader, Said, local
+from whence.live.events import Event
 from whence.live.metrics import MetricsServer, Wishes
 from whence.live.net.council import PATIENCE
 from whence.live.net.host import Host

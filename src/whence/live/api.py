@@ -33,7 +33,7 @@ from whence.live.net.host import Host, boot_ns
 from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
-from whence.live.net.node import MemberChange, Node
+from whence.live.net.node import Node
 from whence.live.net.transport import Faults, parse_address
 from whence.live.publisher import Publisher, Tickets, finish
 
@@ -495,23 +495,3 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
-
-
-__all__ = [
-    "LISTEN",
-    "Cluster",
-    "Contract",
-    "Event",
-    "EventBatch",
-    "Host",
-    "Join",
-    "MemberChange",
-    "Options",
-    "OrderName",
-    "Publisher",
-    "Settings",
-    "bootstrap",
-    "create",
-    "join",
-    "run",
-]

@@ -20,6 +20,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -280,7 +281,7 @@ class MetricsServer:
 
     def _answer(self, request: tuple[str, str] | int) -> bytes:
         if isinstance(request, int):
-            return _response(request, "text/plain", _PHRASES[request] + "\n")
+            return _response(request, "text/plain", HTTPStatus(request).phrase + "\n")
         method, path = request
         if path not in ("/metrics", "/health"):
             return _response(404, "text/plain", "there are /metrics and /health\n")
@@ -295,16 +296,6 @@ class MetricsServer:
                 200 if found["ok"] else 503, "application/json", msgspec.json.encode(found).decode() + "\n"
             )
         return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-
-
-_PHRASES: Final = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str] | int:
@@ -323,8 +314,8 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str] | int:
 def _response(status: int, kind: str, text: str, more: str = "") -> bytes:
     body = text.encode()
     head = (
-        f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}"
-        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        f"{more}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
 

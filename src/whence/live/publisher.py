@@ -111,33 +111,26 @@ class Tickets:
         if council is not None and council.voters and not council.has_quorum:
             return council.lacks()
         known = owners(node.member)
-        if not known and node.lost and council is None:
-            return (
-                f"this member lost its ticket ({node.lost}), and no other coordinator is left. If all of the last ones "
-                "live and reach each other, the ring comes back by itself within a minute. Otherwise start one member "
-                "again with --create, or a listed one with --bootstrap (docs/operations.md, a lost ring)"
-            )
         if not known and council is not None and council.voters:
             return "no coordinator is left; the council decides who founds the ring again, within some seconds"
         if not known:
+            lost = f"this member lost its ticket ({node.lost}), and " if node.lost else ""
             return (
-                "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
-                "has left for good, one member has to create the ring again: "
-                "whence.create(..., contacts=...), or whence node --create"
+                f"{lost}no coordinator is known. A new ring takes some seconds; one whose last coordinators live and "
+                "reach each other comes back within a minute: wait longer. If they have left for good, create the ring "
+                "again at one member: whence.create(..., contacts=...), or whence node --create (docs/operations.md)"
             )
         named = ", ".join(sorted(set(known.values())))
         if len(known) >= total:
             return f"all {total} tickets are taken, by {named}: wait until one is given back, or found with more"
-        if council is not None:
-            return (
-                f"{len(known)} of {total} tickets are taken, by {named}, and the council has not granted one yet. It "
-                "grants none while it replaces a voter: wait longer. A voter whose disk stands still does not vote: "
-                "its log says so"
-            )
-        return (
-            f"{len(known)} of {total} tickets are taken, by {named}, and none of them has granted one yet. While they "
-            "replace a crashed coordinator they grant nothing: wait longer. If they have all stopped, found again"
+        slow = (
+            "the council has not granted one yet. It grants none while it replaces a voter: wait longer. A voter whose "
+            "disk stands still does not vote: its log says so"
+            if council is not None
+            else "none of them has granted one yet. While they replace a crashed coordinator they grant nothing: wait "
+            "longer. If they have all stopped, found again"
         )
+        return f"{len(known)} of {total} tickets are taken, by {named}, and {slow}"
 
     def batch(self) -> Batch | None:
         """Where to publish into without waiting. None: there is no ticket now, or no room."""

@@ -26,7 +26,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 
@@ -45,14 +45,15 @@ from whence.live.net.transport import NetStats, parse_address, show_address
 
 MAX_CLIENT: Final = 64
 """Characters of a client's name."""
+Number = Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)]
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """Publish this for a client in this cluster. `ask` False: do not, only say when it is delivered here."""
 
     cluster: str
-    client: str
-    number: int
+    client: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CLIENT)]
+    number: Number
     payload: bytes
     everywhere: bool = False
     ask: bool = True
@@ -61,20 +62,20 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
 class ClientAccepted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """It is delivered at this member."""
 
-    number: int
+    number: Number
 
 
 class ClientRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """This member will not do it; another one may."""
 
-    number: int
+    number: Number
     reason: str
 
 
 class ClientGreeting(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     """The first word on a line, by the client: short, so that a stranger cannot make a door keep much."""
 
-    number: int = 1
+    number: Number = 1
     """Nothing: every word has one."""
 
 
@@ -94,8 +95,6 @@ def decode(data: bytes) -> Word:
         word: Word = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"no word between client and member: {error}") from None
-    if not 1 <= word.number < 1 << 62 or (isinstance(word, Request) and not 1 <= len(word.client) <= MAX_CLIENT):
-        raise BadMessage("a word with a number or a name that cannot be")
     return word
 
 

@@ -13,7 +13,7 @@ where publishers are not trusted, name those to the `Reader` and the `Bridge` (`
 from __future__ import annotations
 
 from collections.abc import Collection, Container
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -31,6 +31,11 @@ MAX_PATH: Final = 16
 MAX_NAME: Final = 255
 
 
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=2 * MAX_NAME)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Path = Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_PATH)]
+
+
 class Everywhere(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """Born here, for all clusters."""
 
@@ -38,30 +43,30 @@ class Everywhere(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
 class Crossed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """Brought here by a bridge."""
 
-    event: str
+    event: Name
     """Its id where it was born."""
-    path: tuple[str, ...]
+    path: Annotated[Path, msgspec.Meta(min_length=1)]
     """The clusters it has been in, from where it was born to where the bridge took it."""
-    hop: tuple[int, int, int, str]
+    hop: tuple[Count, Count, Count, Name]
     """Its id in the last of these (`EventId`): what the bridge counts by."""
-    client: str = ""
-    number: int = 0
+    client: Annotated[str, msgspec.Meta(max_length=2 * MAX_NAME)] = ""
+    number: Count = 0
 
 
 class Probe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """A bridge asks whether there is a way between its clusters already: this goes all ways, like an event."""
 
-    bridge: str
-    path: tuple[str, ...]
-    newest: str
+    bridge: Name
+    path: Path
+    newest: Name
     """Of the bridges on its way that are starting as well, and of the one that asks, the one with the greatest id."""
 
 
 class FromClient(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     """A client that is no member had it published; `(client, number)` names it. There may be copies."""
 
-    client: str
-    number: int
+    client: Name
+    number: Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
     everywhere: bool = False
 
 
@@ -94,27 +99,7 @@ def unwrap(payload: bytes) -> tuple[Heading | None, bytes]:
         heading: Heading = _decoder.decode(payload[len(MARK) : end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"no heading: {error}") from None
-    _check(heading)
     return heading, payload[end + 1 :]
-
-
-def _check(heading: Heading) -> None:
-    texts: tuple[str, ...] = ()
-    numbers: tuple[int, ...] = ()
-    match heading:
-        case Crossed(event, path, hop, client, number):
-            texts, numbers = (event, *path, hop[3], client), (*hop[:3], number)
-            wrong = not event or not path
-        case Probe(bridge, path, newest):
-            texts, wrong = (bridge, newest, *path), not bridge
-        case FromClient(client, number):
-            texts, numbers, wrong = (client,), (number,), not client or number < 1
-        case Everywhere() | Local():
-            wrong = False
-    if wrong or len(texts) > MAX_PATH + 4:
-        raise BadMessage("a heading that no bridge and no member writes")
-    if any(len(text) > 2 * MAX_NAME for text in texts) or any(not 0 <= n < 1 << 63 for n in numbers):
-        raise BadMessage("a heading with a name or a number that cannot be")
 
 
 def everywhere(payload: bytes) -> bytes:

@@ -19,9 +19,11 @@ from typing import Any, Final, cast
 import msgspec
 
 from whence.core.order import Contract, SurveyConfig
+from whence.core.order.config import OrderName
 from whence.core.ports import Coordinate
 from whence.core.recorder import show_clock
-from whence.live.api import Cluster, Event, Options, OrderName, create, join
+from whence.live.api import Cluster, Options, create, join
+from whence.live.events import Event
 from whence.live.fleet.channel import Channel, program
 from whence.live.fleet.task import MemberSpec, Pace, Task, payload, published_at
 from whence.live.metrics import Latency, Wishes, health

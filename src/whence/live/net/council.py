@@ -68,22 +68,16 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         if not self.has_quorum:
             return f"nobody can get a ticket: {self.lacks()}"
         there = [v for v in self.voters if not v.missing]
+        spare = [v for v in there if self._enough([o.member for o in there if o is not v])]
         if self.may_lose:
-            lost = "any one of them" if self.may_lose == 1 else f"any {self.may_lose} of them at once"
-            said = f"publishing survives the loss of {lost}"
-        elif len(there) == 1:
-            said = f"publishing does not survive the loss of {self._whose(there[0])}: {self._help()}"
+            said = f"survives the loss of any {self.may_lose} of them"
+        elif spare:
+            said = f"survives the loss of {_either([self._name(v) for v in spare])} alone: {self._help()}"
         else:
-            spare = [v for v in there if self._enough([o.member for o in there if o is not v])]
-            needed = [v for v in there if v not in spare]
-            survives = f"survives the loss of {_either([self._whose(v) for v in spare])}, " if spare else ""
-            neither = (
-                f"{'not' if spare else 'does not survive the loss'} of {_either([self._whose(v) for v in needed])}"
-            )
-            said = f"publishing {survives}{neither}: {self._help()}"
+            said = f"survives no loss: {self._help()}"
         names = ", ".join(self._name(v) for v in self.voters)
         gone = f"; no answer from {_and([address_of(v.member) for v in self.missing])}" if self.missing else ""
-        return f"council of {len(self.voters)} ({names}){gone}: {said}"
+        return f"council of {len(self.voters)} ({names}){gone}: publishing {said}"
 
     def lacks(self) -> str:
         """Who does not answer though its vote is needed, and what would help."""
@@ -106,9 +100,6 @@ class CouncilStatus(msgspec.Struct, frozen=True):
     def _help(self) -> str:
         third = "a third" if len(self.voters) == 2 else "another"
         return f"start {third} member anywhere: `whence node --cluster {self.cluster} --stay`"
-
-    def _whose(self, voter: CouncilVoter) -> str:
-        return "this process" if voter.member == self.me else f"{address_of(voter.member)}'s process"
 
     def _name(self, voter: CouncilVoter) -> str:
         return "this process" if voter.member == self.me else address_of(voter.member)

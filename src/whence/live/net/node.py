@@ -490,14 +490,9 @@ class Node:
         self.contract = said
         log.log(
             logging.WARNING if said.broken else logging.INFO,
-            "%s in %s: contract %s: error rate at most %.2e by formula, %.2e by alerts, promised %.2e; X = %.1f",
-            self.me,
-            self.cluster,
-            "broken" if said.broken else "kept again",
-            said.bound,
-            said.alerts,
-            said.promise,
-            said.in_flight,
+            f"{self.me} in {self.cluster}: contract {'broken' if said.broken else 'kept again'}: error rate at most "
+            f"{said.bound:.2e} by formula, {said.alerts:.2e} by alerts, promised {said.promise:.2e}; "
+            f"X = {said.in_flight:.1f}",
         )
         if self.on_contract is not None:
             self.on_contract(said)

@@ -26,11 +26,12 @@ from whence.live.objects.container import Change, Objects
 from whence.live.objects.kernel import Replica, StampedEvent, stamp
 
 if TYPE_CHECKING:
-    from whence.live import api
+    from whence.live.api import Cluster
+    from whence.live.events import Event
     from whence.live.publisher import Publisher
 
 
-def as_event(event: api.Event) -> StampedEvent:
+def as_event(event: Event) -> StampedEvent:
     """Convert a delivered event for replicas."""
     frame, seq = event.frame, event.seq
     if not isinstance(frame, Frame):
@@ -42,9 +43,7 @@ def as_event(event: api.Event) -> StampedEvent:
 class Live:
     """Applies the events of a cluster to objects, inside an `async with` block."""
 
-    def __init__(
-        self, objects: Objects, cluster: api.Cluster, other: Callable[[api.Event], None] | None = None
-    ) -> None:
+    def __init__(self, objects: Objects, cluster: Cluster, other: Callable[[Event], None] | None = None) -> None:
         self.objects = objects
         self.cluster = cluster
         self.other = other
