@@ -17,8 +17,6 @@ from whence.errors import HistoryError, TraceError
 
 BROADCASTS: Final = ("broadcast", "add")
 """What sends a value: `add` in Jepsen's workload of sets."""
-SIZE_LIMIT: Final = 1 << 30
-"""Bytes of a history: it is read as a whole."""
 
 
 def read_histories(paths: Iterable[Path], *, order: str = "causal") -> Imported:
@@ -47,7 +45,13 @@ class _History:
 
     def imported(self, order: str) -> Imported:
         ops = list(self._operations())
-        failed = self._failed(ops)
+        open_: dict[int, int] = {}
+        failed: set[int] = set()  # the lines of invocations that failed
+        for line, op in ops:
+            if op.get("type") == "invoke":
+                open_[op["process"]] = line
+            elif (begun := open_.pop(op["process"], None)) and op.get("type") == "fail":
+                failed.add(begun)
         for line, op in ops:
             kind, what = op.get("type"), op.get("f")
             if what in BROADCASTS and kind == "invoke" and line not in failed:
@@ -62,17 +66,11 @@ class _History:
     def _operations(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Those of clients."""
         from whence.audit.history import edn
+        from whence.audit.history.formats import content
+        from whence.audit.history.tables import decoded
 
         try:
-            if self._path.stat().st_size > SIZE_LIMIT:
-                raise TraceError(f"{self._file}: larger than {SIZE_LIMIT >> 20} MiB, and is read as a whole")
-            text = self._path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise TraceError(f"{self._file}: cannot read: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise TraceError(f"{self._file}: byte {error.start}: not UTF-8 text") from error
-        try:
-            for line, form in edn.parse(self._file, text):
+            for line, form in edn.parse(self._file, decoded(self._path, content(self._path))):
                 for op in form if isinstance(form, list) else [form]:
                     if not isinstance(op, dict):
                         self._refuse(line, f"an operation is a map, not {str(op)[:60]!r}")
@@ -82,19 +80,6 @@ class _History:
             raise TraceError(str(error)) from error
         except RecursionError:
             raise TraceError(f"{self._file}: nested too deeply") from None
-
-    def _failed(self, ops: list[tuple[int, dict[str, Any]]]) -> set[int]:
-        """The lines of invocations that failed."""
-        open_: dict[int, int] = {}
-        failed: set[int] = set()
-        for line, op in ops:
-            if op.get("type") == "invoke":
-                open_[op["process"]] = line
-            elif op["process"] in open_:
-                begun = open_.pop(op["process"])
-                if op.get("type") == "fail":
-                    failed.add(begun)
-        return failed
 
     def _broadcast(self, line: int, op: dict[str, Any]) -> None:
         value, process = op.get("value"), op["process"]

@@ -13,12 +13,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from whence.audit.judge import Causality, Verdict, rule_broken
 from whence.audit.judge.promises import FIFO, INTEGRITY
+from whence.audit.judge.tickets import owner_of
 from whence.audit.trace import Row
 
 SHOWN = 5
@@ -47,9 +48,26 @@ class Publication:
     """None: no reply yet."""
 
 
+@dataclass(eq=False)
+class NodeLife:
+    """A node from one start to its end."""
+
+    node: str
+    number: int
+    line: str
+    """The member whose state it resumes; itself, if it starts empty or with the state of others."""
+    alive: bool = True
+
+    @property
+    def member(self) -> str:
+        """Its member id in a trace."""
+        return f"{self.node}#{self.number}"
+
+
 class NodeStep(NamedTuple):
     """One step of a node."""
 
+    life: NodeLife
     kind: str
     """`join`, `publish`, `deliver`, `crash`, `fault`."""
     t_ns: int
@@ -58,38 +76,20 @@ class NodeStep(NamedTuple):
     reason: str = ""
 
 
-@dataclass
-class NodeLife:
-    """A node from one start to its end."""
-
-    node: str
-    number: int
-    steps: list[NodeStep] = field(default_factory=list)
-    fresh: bool = True
-    """It starts empty or with the state of others; otherwise it resumes its previous incarnation."""
-    alive: bool = True
-
-    @property
-    def member(self) -> str:
-        """Its member id in a trace."""
-        return f"{self.node}#{self.number}"
-
-    def delivered(self) -> list[Reported]:
-        """What it reported as delivered or as initial state, in order."""
-        return [Reported(s.id, s.value) for s in self.steps if s.kind == "deliver"]
-
-
 class NodeHistory:
     """The history of one scenario."""
 
     def __init__(self) -> None:
         self.events: dict[str, Publication] = {}
         self.lives: dict[str, list[NodeLife]] = {}
+        self.steps: list[NodeStep] = []
+        """Of all nodes, as the kit saw them."""
 
     def started(self, node: str, again: bool) -> None:
         """A node starts. `again`: it was killed before, and resumes unless it reports an initial state."""
         lives = self.lives.setdefault(node, [])
-        lives.append(NodeLife(node, len(lives) + 1, fresh=not again))
+        number = len(lives) + 1
+        lives.append(NodeLife(node, number, lives[-1].line if again else f"{node}#{number}"))
         self._step(node, "join")
 
     def ended(self, node: str) -> None:
@@ -99,12 +99,12 @@ class NodeHistory:
 
     def asked(self, node: str, value: str) -> Publication:
         """The kit asks a node to publish; this fixes the past of the event."""
-        causes = [s.value for s in self.view(node) if s.kind in ("publish", "deliver") and s.value in self.events]
+        causes = dict.fromkeys(step.value for step in self.view(node) if step.value in self.events)
         past: dict[str, None] = {}
         for cause in causes:
             past |= self.events[cause].past
             past[cause] = None
-        event = Publication(value, node, len(self.lives[node]), tuple(dict.fromkeys(causes)), past)
+        event = Publication(value, node, len(self.lives[node]), tuple(causes), past)
         self.events[value] = event
         self._step(node, "publish", value)
         return event
@@ -112,8 +112,7 @@ class NodeHistory:
     def refused(self, event: Publication) -> None:
         """It will never be published: remove it."""
         del self.events[event.value]
-        life = self.lives[event.node][event.life - 1]
-        life.steps = [s for s in life.steps if (s.kind, s.value) != ("publish", event.value)]
+        self.steps = [s for s in self.steps if (s.kind, s.value) != ("publish", event.value)]
 
     def delivered(self, node: str, said: Reported, reason: str = "") -> None:
         """A node reports a delivery."""
@@ -122,9 +121,9 @@ class NodeHistory:
     def installed(self, node: str, state: list[Reported]) -> bool:
         """A node reports its initial state; False if it is too late for that."""
         life = self.lives[node][-1]
-        if any(s.kind in ("deliver", "publish") for s in life.steps):
+        if any(s.life is life and s.kind in ("deliver", "publish") for s in self.steps):
             return False
-        life.fresh = True
+        life.line = life.member
         for said in state:
             self.delivered(node, said, "state")
         return True
@@ -134,14 +133,10 @@ class NodeHistory:
         if self.lives.get(node):
             self._step(node, "fault", reason=reason)
 
-    def view(self, node: str) -> list[NodeStep]:
-        """The steps of a node as its application knows them, with those of incarnations that it resumes."""
-        steps: list[NodeStep] = []
-        for life in reversed(self.lives[node]):
-            steps = life.steps + steps
-            if life.fresh:
-                break
-        return steps
+    def view(self, node: str) -> Iterator[NodeStep]:
+        """The steps of a node as its application knows them, with those of lives that it resumes."""
+        line = self.lives[node][-1].line
+        return (step for step in self.steps if step.life.line == line)
 
     def has(self, node: str, value: str) -> bool:
         """Whether the node has reported its delivery."""
@@ -152,38 +147,42 @@ class NodeHistory:
         return [node for node, lives in self.lives.items() if lives[-1].alive]
 
     def deliveries(self) -> dict[str, list[str]]:
-        """Per incarnation: the values, in the order of delivery."""
-        return {life.member: [s.value for s in life.delivered()] for lives in self.lives.values() for life in lives}
+        """Per life: the values, in the order of delivery."""
+        found: dict[str, list[str]] = {life.member: [] for lives in self.lives.values() for life in lives}
+        for step in self.steps:
+            if step.kind == "deliver":
+                found[step.life.member].append(step.value)
+        return found
 
     def _step(self, node: str, kind: str, value: str = "", id: str = "", reason: str = "") -> None:
-        self.lives[node][-1].steps.append(NodeStep(kind, time.time_ns(), value, id, reason))
+        self.steps.append(NodeStep(self.lives[node][-1], kind, time.time_ns(), value, id, reason))
 
     def rows(self, run: str, order: str) -> list[Row]:
         """The trace of the scenario. Event ids have whence's format (`ticket:incarnation:seq@member`, docs/trace.md),
         which every trace reader knows; the system's own id and the value are in `reason`."""
-        names: dict[str, str] = {}  # the system's id -> ours; a reused id has one name
-        origins: dict[str, str] = {}
+        names: dict[str | None, str] = {}  # the system's id -> ours; a reused id has one name
+        published, done = Counter[str](), Counter[str]()
         for event in self.events.values():
-            member = f"{event.node}#{event.life}"
             if event.id is not None and event.id not in names:
-                seq = 1 + sum(1 for origin in origins.values() if origin == member)
-                ticket = list(self.lives).index(event.node)
-                names[event.id] = f"{ticket}:0.0.{event.life}:{seq}@{member}"
-                origins[event.id] = member
+                member, ticket = f"{event.node}#{event.life}", list(self.lives).index(event.node)
+                published[member] += 1
+                names[event.id] = f"{ticket}:0.0.{event.life}:{published[member]}@{member}"
         rows: list[Row] = []
-        for life in (life for lives in self.lives.values() for life in lives):
-            steps = [s for s in life.steps if s.kind != "publish" or self.events[s.value].id is not None]
-            for lseq, step in enumerate(steps):
-                id = self.events[step.value].id if step.kind == "publish" else step.id or None
-                more: dict[str, Any] = {"reason": step.reason or None}
-                if id is not None:
-                    more |= {"event": names.get(id, f"unknown {id}"), "origin": origins.get(id)}
-                if step.kind == "join":
-                    more = {"reason": "genesis", "order": order}
-                    more |= {} if life.fresh else {"reason": "checkpoint", "peer": f"{life.node}#{life.number - 1}"}
-                elif step.kind == "publish":
-                    more["reason"] = f"{step.value}, id {id}"
-                rows.append(Row(run, "conform", life.member, lseq, step.t_ns, step.kind, **more))
+        for step in self.steps:
+            life, id = step.life, step.id or None
+            more: dict[str, Any] = {"reason": step.reason or None}
+            if step.kind == "publish":
+                if (id := self.events[step.value].id) is None:
+                    continue
+                more["reason"] = f"{step.value}, id {id}"
+            elif step.kind == "join":
+                more = {"reason": "genesis", "order": order}
+                if life.line != life.member:
+                    more |= {"reason": "checkpoint", "peer": f"{life.node}#{life.number - 1}"}
+            if id is not None:
+                more |= {"event": names.get(id, f"unknown {id}"), "origin": owner_of(names.get(id))}
+            rows.append(Row(run, "conform", life.member, done[life.member], step.t_ns, step.kind, **more))
+            done[life.member] += 1
         return rows
 
 
@@ -217,76 +216,44 @@ def _few(found: Iterable[BrokenClaim]) -> list[BrokenClaim]:
 
 def _ids(history: NodeHistory) -> Iterator[BrokenClaim]:
     """Ids that are given to two events."""
-    first: dict[str, str] = {}
+    first: dict[str, Publication] = {}
     for event in history.events.values():
-        if event.id is None:
-            continue
-        other = first.setdefault(event.id, event.value)
-        if other != event.value:
-            was = history.events[other]
+        other = event if event.id is None else first.setdefault(event.id, event)
+        if other is not event:
             again = f" in its life {event.life}" if event.life > 1 else ""
-            yield BrokenClaim(
-                "integrity",
-                event.node,
-                f"{event.node} published {event.value}{again} under id {event.id}, "
-                f"which {was.node} had used for {other}",
-            )
-
-
-def _lines(history: NodeHistory) -> dict[str, list[NodeLife]]:
-    """Name -> the incarnations of a node that are one line: the first is fresh, the others resume it."""
-    lines: dict[str, list[NodeLife]] = {}
-    for lives in history.lives.values():
-        for life in lives:
-            if life.fresh:
-                line = lines[life.member] = []
-            line.append(life)
-    return lines
-
-
-def _publishes(history: NodeHistory, lines: dict[str, list[NodeLife]]) -> Causality:
-    """A judge that knows every publish, each with the past that the history gives it."""
-    causality = Causality()
-    origins: dict[tuple[str, int], int] = {}
-    for name, line in lines.items():
-        number = causality.add_origin(name)
-        origins |= {(life.node, life.number): number for life in line}
-    for event in history.events.values():
-        origin = origins[event.node, event.life]
-        past: dict[int, int] = {}
-        for value in event.past:
-            if (unit := causality.units.get(value)) is not None and unit.origin != origin:
-                past[unit.origin] = max(past.get(unit.origin, 0), unit.seq)
-        causality.add_unit(origin, event.value, tuple(past.items()), 1)
-    return causality
+            text = f"{event.node} published {event.value}{again} under id {event.id}, "
+            yield BrokenClaim(INTEGRITY, event.node, f"{text}which {other.node} had used for {other.value}")
 
 
 def _deliveries(history: NodeHistory, order: str) -> list[BrokenClaim]:
     """What the judge says of each delivery, in words of the kit."""
-    lines, found = _lines(history), list[BrokenClaim]()
-    causality = _publishes(history, lines)
-    for name, line in lines.items():
-        node = line[0].node
-        again: Counter[str] = Counter()
-        for id, value in ((said.id, said.value) for life in line for said in life.delivered()):
-            verdict = causality.delivered(name, value)
-            rule = rule_broken(order, verdict)
-            event = history.events.get(value)
-            if event is None:
-                found.append(BrokenClaim(INTEGRITY, node, f"{node} delivered {value!r}, which nobody has published"))
-                continue
-            if event.id is not None and event.id != id:
-                text = f"{node} delivered {value} as id {id}, but {event.node} published it as id {event.id}"
-                found.append(BrokenClaim(INTEGRITY, node, text))
-            if verdict is Verdict.DUPLICATE:
-                again[value] += 1
-            elif rule is not None:
-                effect = _effect(causality, name, value, rule)
-                text = f"{node} delivered {effect} before {value}, though {value} happened before {effect}"
-                found.append(BrokenClaim(rule, node, f"{text}: {explain(history, value, effect)}"))
-        over = f" in its {len(line)} lives, going on from its own state" if len(line) > 1 else ""
-        for value, times in again.items():
-            found.append(BrokenClaim(INTEGRITY, node, f"{node} delivered {value} {times + 1} times{over}"))
+    found: list[BrokenClaim] = []
+    causality = Causality()
+    again: Counter[tuple[str, str, str]] = Counter()
+    for life, kind, _, value, id, _ in history.steps:
+        node, event = life.node, history.events.get(value)
+        if kind == "publish":
+            causality.published(life.line, value)
+        if kind != "deliver":
+            continue
+        verdict = causality.delivered(life.line, value)
+        rule = rule_broken(order, verdict)
+        if event is None:
+            found.append(BrokenClaim(INTEGRITY, node, f"{node} delivered {value!r}, which nobody has published"))
+            continue
+        if event.id is not None and event.id != id:
+            text = f"{node} delivered {value} as id {id}, but {event.node} published it as id {event.id}"
+            found.append(BrokenClaim(INTEGRITY, node, text))
+        if verdict is Verdict.DUPLICATE:
+            again[node, life.line, value] += 1
+        elif rule is not None:
+            effect = _effect(causality, life.line, value, rule)
+            text = f"{node} delivered {effect} before {value}, though {value} happened before {effect}"
+            found.append(BrokenClaim(rule, node, f"{text}: {explain(history, value, effect)}"))
+    for (node, line, value), times in again.items():
+        lives = sum(life.line == line for life in history.lives[node])
+        over = f" in its {lives} lives, going on from its own state" if lives > 1 else ""
+        found.append(BrokenClaim(INTEGRITY, node, f"{node} delivered {value} {times + 1} times{over}"))
     return found
 
 
@@ -302,20 +269,14 @@ def _effect(causality: Causality, line: str, cause: str, rule: str) -> str:
 def _missing(history: NodeHistory) -> Iterator[BrokenClaim]:
     """Accepted events that some node did not deliver."""
     for node in history.alive():
+        had = [s.value for s in history.view(node) if s.kind == "deliver" and s.value in history.events]
         for event in history.events.values():
-            if event.id is None or history.has(node, event.value):
+            if event.id is None or event.value in had:
                 continue
-            after = next((v for v in _delivered(history, node) if event.value in history.events[v].past), None)
+            after = next((v for v in had if event.value in history.events[v].past), None)
             over = f", and delivered {after} without it ({explain(history, event.value, after)})" if after else ""
-            yield BrokenClaim(
-                "reliable",
-                node,
-                f"{node} did not deliver {event.value}, which {event.node} had published, in time{over}",
-            )
-
-
-def _delivered(history: NodeHistory, node: str) -> list[str]:
-    return [s.value for s in history.view(node) if s.kind == "deliver" and s.value in history.events]
+            text = f"{node} did not deliver {event.value}, which {event.node} had published, in time{over}"
+            yield BrokenClaim("reliable", node, text)
 
 
 def explain(history: NodeHistory, cause: str, effect: str) -> str:

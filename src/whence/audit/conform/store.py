@@ -57,13 +57,13 @@ class _Store(System):
         self.load, self.rng = load, Random(load.seed)
         self.rows: list[dict[str, Any]] = []
 
-    def _line(self, name: str, line: bytes) -> None:
+    def line(self, name: str, line: bytes) -> None:
         dest = decode(line, name).dest
         if dest in self.names:
             late = self.rng.random() * self.load.delay_s
             asyncio.get_running_loop().call_later(late, self._hand_over, dest, line)
         else:
-            super()._line(name, line)
+            super().line(name, line)
 
     async def client(self, number: int) -> None:
         """One session. After an answer that leaves a transaction open it goes on as another process, as Jepsen's do."""

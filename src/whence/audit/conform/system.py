@@ -13,6 +13,7 @@ import asyncio
 import os
 import re
 import signal
+from asyncio.subprocess import PIPE
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -136,54 +137,40 @@ def shown(line: bytes) -> str:
 class NodeProcess:
     """A running node. It leads its own process group, so its children die with it."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, errors: Path) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, errors: Path, system: System) -> None:
         self.name = name
-        self.gone = False
+        self._gone = False
         self._process = process
         self._errors = errors
-        self._reader: asyncio.Task[None] | None = None
+        self._reader = asyncio.create_task(self._read(system))
 
     @classmethod
-    async def start(
-        cls,
-        name: str,
-        command: Sequence[str],
-        errors: Path,
-        line: Callable[[str, bytes], None],
-        failed: Callable[[AdapterError], None],
-    ) -> NodeProcess:
-        """`line` gets every line of its output; `failed` is called when it ends by itself."""
+    async def start(cls, name: str, command: Sequence[str], errors: Path, system: System) -> NodeProcess:
+        """`system` gets every line of its output, and the error when it ends by itself."""
         try:
             with errors.open("ab") as stderr:
                 process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=stderr,
-                    limit=LINE_LIMIT,
-                    start_new_session=True,
+                    *command, stdin=PIPE, stdout=PIPE, stderr=stderr, limit=LINE_LIMIT, start_new_session=True
                 )
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise AdapterError(f"cannot start {' '.join(command)!r}: {reason}") from None
-        node = cls(name, process, errors)
-        node._reader = asyncio.create_task(node._read(line, failed))
-        return node
+        return cls(name, process, errors, system)
 
-    async def _read(self, line: Callable[[str, bytes], None], failed: Callable[[AdapterError], None]) -> None:
+    async def _read(self, system: System) -> None:
         assert self._process.stdout is not None
         try:
             while text := await self._process.stdout.readline():
-                if not self.gone:
-                    line(self.name, text)
-            if not self.gone:
+                if not self._gone:
+                    system.line(self.name, text)
+            if not self._gone:
                 code = await self._process.wait()
                 how = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
-                failed(self.error(f"{how}, though nobody had told it to"))
+                system.fail(self.error(f"{how}, though nobody had told it to"))
         except ValueError:  # asyncio raises this for a line beyond its limit
-            failed(self.error(f"wrote a line longer than {LINE_LIMIT} bytes"))
+            system.fail(self.error(f"wrote a line longer than {LINE_LIMIT} bytes"))
         except AdapterError as error:
-            failed(error)
+            system.fail(error)
 
     def error(self, what: str) -> AdapterError:
         """An error about this node, with the end of its standard error."""
@@ -194,7 +181,7 @@ class NodeProcess:
         """Write one line to its standard input."""
         stdin = self._process.stdin
         assert stdin is not None
-        if self.gone or stdin.is_closing():  # closed by the node; the reader reports why
+        if self._gone or stdin.is_closing():  # closed by the node; the reader reports why
             return
         if stdin.transport.get_write_buffer_size() > MAX_UNREAD:
             raise self.error("does not read its standard input")
@@ -202,13 +189,12 @@ class NodeProcess:
 
     async def kill(self) -> None:
         """Send SIGKILL to its process group, and wait."""
-        self.gone = True
+        self._gone = True
         with suppress(ProcessLookupError, PermissionError):  # it is gone already, and so is its group
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
-        if self._reader is not None:
-            self._reader.cancel()
-            await asyncio.wait([self._reader])
+        self._reader.cancel()
+        await asyncio.wait([self._reader])
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -321,7 +307,6 @@ class System:
         self._processes: dict[str, NodeProcess] = {}
         self._msg_id = self._reports = 0
         self._asked: dict[tuple[str, int], asyncio.Future[Body]] = {}
-        self._given_up: list[tuple[str, int]] = []  # requests that were not answered in time; one ends a scenario
         self._changed = asyncio.Event()
         self._failure: AdapterError | None = None
 
@@ -330,7 +315,7 @@ class System:
         known = [n for n in self.names if n in names or n in self.history.lives]
         for name in names:
             errors = self._directory / f"{name}.err"
-            self._processes[name] = await NodeProcess.start(name, self.command, errors, self._line, self._fail)
+            self._processes[name] = await NodeProcess.start(name, self.command, errors, self)
             self.history.started(name, again=name in self.history.lives)
         asked = []
         for name in names:
@@ -458,7 +443,8 @@ class System:
         """The links from `src` to `dest` (default: all nodes)."""
         return [(a, b) for a in src or self.names for b in dest or self.names if a != b]
 
-    def _line(self, name: str, line: bytes) -> None:
+    def line(self, name: str, line: bytes) -> None:
+        """A line of a node's output."""
         envelope = decode(line, name)
         if CLIENTS.fullmatch(envelope.dest):
             self._said(name, envelope.body)
@@ -472,12 +458,10 @@ class System:
         """A message from a node to the client."""
         reply = body.get("in_reply_to")
         if reply is not None:
-            if (name, reply) in self._given_up:
-                return
             future = self._asked.pop((name, reply), None) if isinstance(reply, int) else None
             if future is None:
                 raise AdapterError(f"{name} answered {reply!r}, which it was not asked, or has answered: {body!r}")
-            if not future.done():
+            if not future.done():  # nobody waits for it any longer
                 future.set_result(body)
             return
         self._reports += 1
@@ -502,7 +486,7 @@ class System:
         process.write(line)
         return True
 
-    def _fail(self, error: AdapterError) -> None:
+    def fail(self, error: AdapterError) -> None:
         """A node broke the rules or died: all waiters get the error."""
         if self._failure is None:
             self._failure = error
@@ -528,11 +512,7 @@ class System:
             try:
                 got: Body = await asyncio.wait_for(future, patience)
             except TimeoutError:
-                self._given_up.append(key)
-                what = f"did not answer {body['type']!r} within {patience:g} s"
-                raise NoAnswer(str(process.error(what))) from None
-            finally:
-                self._asked.pop(key, None)
+                raise NoAnswer(str(process.error(f"did not answer {body['type']!r} within {patience:g} s"))) from None
             kind = got.get("type")
             if kind != f"{body['type']}_ok" and not (errors and kind == "error"):
                 raise AdapterError(f"{name} answered {body['type']!r} with {got!r}")

@@ -82,7 +82,7 @@ def _parsed(path: Path, form: str) -> History:
     suffix = suffix_of(path)
     if suffix == ".parquet" and form in ("auto", "parquet"):
         return _read_table(path)
-    raw = _content(path)
+    raw = content(path)
     if not raw.strip():
         raise HistoryError(f"{path}: holds no operation: the file is empty")
     found = next((f for f in FORMATS if f.name == form), None) or _sniffed(path, suffix, raw)
@@ -101,7 +101,7 @@ def _sniffed(path: Path, suffix: str, raw: bytes) -> Format:
     raise HistoryError(f"{path}, line 1: {shown!r} begins no format known here; name one by --format")
 
 
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
     """The bytes of a file, decompressed."""
     try:
         raw = path.read_bytes()
@@ -287,7 +287,7 @@ def read_cobra(folder: Path) -> History:
     notes: list[str] = []
     skipped = 0
     for path in _logs(folder):
-        skipped += _session(path, path.name.partition(".")[0], _content(path), txns, notes)
+        skipped += _session(path, path.name.partition(".")[0], content(path), txns, notes)
     if skipped:
         notes.append(f"{skipped} reads of Cobra's garbage collection were left out")
     return without_loading(settle(str(folder), txns, notes=notes))

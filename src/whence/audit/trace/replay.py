@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from whence.audit.trace.schema import Row
 from whence.errors import TraceError
 
-_NEEDS_EVENT = ("receive", "deliver")
+Cause = tuple[str, str]
+"""What a step waits for: ("event", id), ("token", token), ("life", member)."""
 
 
 def by_member(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -38,61 +39,51 @@ def in_causal_order(rows: Iterable[Row]) -> Iterator[Row]:
     then comes without its cause, as in the trace.
     """
     steps = by_member(rows)
-    ahead = {cause for mine in steps.values() for row in mine for cause in _causes_given(row)}
-    ahead |= {("life", member) for member in steps}
-    waiting: dict[tuple[str, str], list[str]] = {}
+    given: dict[Cause | None, Row] = {}
+    for mine in steps.values():
+        given |= {cause: row for row in reversed(mine) if (cause := _gives(row))}
+        given["life", mine[0].member] = mine[-1]
+    after: dict[tuple[str, int], list[Row]] = {}
+    waits: dict[tuple[str, int], int] = {}
+    for mine in steps.values():
+        for before, row in zip([None, *mine], mine, strict=False):
+            causes = [one for one in (before, given.get(_needs(row))) if one is not None]
+            waits[row.member, row.lseq] = len(causes)
+            for one in causes:
+                after.setdefault((one.member, one.lseq), []).append(row)
+    ready = [(mine[0].t_ns, name, 0) for name, mine in steps.items() if not waits[name, 0]]
+    heapq.heapify(ready)
     at = dict.fromkeys(steps, 0)
-    heap = [(mine[0].t_ns, member) for member, mine in steps.items()]
-    heapq.heapify(heap)
-    blocked: dict[str, tuple[str, str]] = {}
-
-    def free(cause: tuple[str, str]) -> None:
-        ahead.discard(cause)
-        for member in waiting.pop(cause, ()):
-            if blocked.get(member) == cause:
-                del blocked[member]
-                heapq.heappush(heap, (steps[member][at[member]].t_ns, member))
-
-    while heap or blocked:
-        if not heap:  # a cycle: release the earliest
-            member = min(blocked, key=lambda m: (steps[m][at[m]].t_ns, m))
-            free(blocked[member])
-            continue
-        _, member = heapq.heappop(heap)
-        mine = steps[member]
-        while at[member] < len(mine):
-            row = mine[at[member]]
-            cause = _cause_needed(row)
-            if cause is not None and cause in ahead:
-                blocked[member] = cause
-                waiting.setdefault(cause, []).append(member)
-                break
-            if heap and (row.t_ns, member) > heap[0]:
-                heapq.heappush(heap, (row.t_ns, member))
-                break
-            at[member] += 1
-            yield row
-            for given in _causes_given(row):
-                free(given)
-        else:
-            free(("life", member))
+    left = sum(map(len, steps.values()))
+    while left:
+        if not ready:  # a cycle: the earliest waits no longer
+            heads = (mine[at[name]] for name, mine in steps.items() if at[name] < len(mine))
+            ready.append(min((row.t_ns, row.member, row.lseq) for row in heads))
+        _, member, lseq = heapq.heappop(ready)
+        if lseq != at[member]:
+            continue  # it was released before
+        at[member] += 1
+        left -= 1
+        yield steps[member][lseq]
+        for row in after.get((member, lseq), ()):
+            waits[row.member, row.lseq] -= 1
+            if not waits[row.member, row.lseq]:
+                heapq.heappush(ready, (row.t_ns, row.member, row.lseq))
 
 
-def _causes_given(row: Row) -> list[tuple[str, str]]:
+def _gives(row: Row) -> Cause | None:
     """What other steps may depend on."""
     if row.kind == "publish" and row.event is not None:
-        return [("event", row.event)]
-    if row.kind == "snapshot" and row.token is not None:
-        return [("token", row.token)]
-    return []
+        return "event", row.event
+    return ("token", row.token) if row.kind == "snapshot" and row.token is not None else None
 
 
-def _cause_needed(row: Row) -> tuple[str, str] | None:
+def _needs(row: Row) -> Cause | None:
     """The step of another member that must come first, if any."""
-    if row.kind in _NEEDS_EVENT and row.event is not None:
-        return ("event", row.event)
+    if row.kind in ("receive", "deliver") and row.event is not None:
+        return "event", row.event
     if row.kind == "join" and row.token is not None:
-        return ("token", row.token)
+        return "token", row.token
     if row.kind == "join" and row.reason == "checkpoint" and row.peer is not None and row.peer != row.member:
-        return ("life", row.peer)
+        return "life", row.peer
     return None
