@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +20,6 @@ from whence.audit.trace.parquet import ENCODINGS, arrow_schema, import_pyarrow
 from whence.audit.trace.read import TraceReader
 from whence.audit.trace.schema import Row
 from whence.errors import TraceError, UsageError
-from whence.files import replacing
 
 
 class TraceWriter(Protocol):
@@ -56,7 +55,7 @@ class _FileTrace(ABC):
     """Collects rows into batches of a fixed size and passes each to `_write`. So memory is bounded, and the file
     depends only on the rows."""
 
-    def __init__(self, path: str | os.PathLike[str], batch: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], batch: int, mode: str, partial: Path | None = None) -> None:
         if batch < 1:
             raise UsageError(f"batch must be at least 1, not {batch}")
         self.path = Path(path)
@@ -65,7 +64,7 @@ class _FileTrace(ABC):
         self._rows: list[Row] = []
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._open()
+            self._file: BinaryIO = (partial or self.path).open(mode)  # type: ignore[assignment]
         except OSError as error:
             raise TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}") from error
 
@@ -110,10 +109,6 @@ class _FileTrace(ABC):
             raise TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}") from error
 
     @abstractmethod
-    def _open(self) -> BinaryIO:
-        """The file to write to."""
-
-    @abstractmethod
     def _write(self, rows: list[Row]) -> None:
         """Write one batch."""
 
@@ -136,17 +131,15 @@ class _FileTrace(ABC):
 
 
 class ParquetTrace(_FileTrace):
-    """One Parquet file, a row group per batch. It appears when it is complete: a killed run leaves only a hidden
-    partial file, which readers ignore. Equal rows give equal bytes."""
+    """One Parquet file, a row group per batch. It is renamed when complete: a killed run leaves only a hidden
+    `.partial`, which readers ignore. Equal rows give equal bytes."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int = 65_536) -> None:
-        self._pa, pq = import_pyarrow(Path(path))
-        self._whole = ExitStack()
-        super().__init__(path, batch)
+        path = Path(path)
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._pa, pq = import_pyarrow(path)
+        super().__init__(path, batch, "wb", self._partial)
         self._writer = pq.ParquetWriter(self._file, arrow_schema(self._pa), **ENCODINGS)
-
-    def _open(self) -> BinaryIO:
-        return self._whole.enter_context(replacing(self.path, sync=True)).open("wb")
 
     def _write(self, rows: list[Row]) -> None:
         arrays, schema = [], arrow_schema(self._pa)
@@ -159,14 +152,16 @@ class ParquetTrace(_FileTrace):
 
     def _finish(self) -> None:
         self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._file.close()
-        self._whole.close()
+        self._partial.replace(self.path)
 
     def discard(self) -> None:
         """Leave no file behind."""
         self._writer.is_open = False  # it writes nothing more, not even when it is garbage collected
         super().discard()
-        self._whole.__exit__(TraceError, TraceError("discarded"), None)
+        self._partial.unlink(missing_ok=True)
 
 
 class JsonlTrace(_FileTrace):
@@ -174,13 +169,10 @@ class JsonlTrace(_FileTrace):
     batch, and may leave half a line, which the reader reports and the next writer terminates."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int = 1_024) -> None:
-        super().__init__(path, batch)
+        super().__init__(path, batch, "ab")
         self._encode = msgspec.json.Encoder().encode_lines
         if _ends_within_a_line(self.path):
             self._file.write(b"\n")
-
-    def _open(self) -> BinaryIO:
-        return self.path.open("ab")
 
     def _write(self, rows: list[Row]) -> None:
         self._file.write(self._encode(rows))
