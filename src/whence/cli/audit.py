@@ -180,13 +180,13 @@ def _watch(args: argparse.Namespace) -> int:
             _print(args, judged)
             tick(None, _line(_numbers(judged)))
 
-        with stream.StreamAudit(Path(args.out), batch) as audit:
+        with stream.StreamAudit(trace, Path(args.out), batch) as audit:
             stop = _on_signal()
             tick(None, "" if growing_files(trace) else "waiting for a trace")
-            stream.watch(trace, audit, once=args.once, stop=stop)
+            stream.watch(audit, once=args.once, stop=stop)
             last = None
             if args.once and not stop.is_set():
-                batch(last := audit.settle(trace))
+                batch(last := audit.settle())
     last = last or stream.WatchedBatch(audit.mark.batch, audit.mark.sums, [], audit.waiting, 0.0)
     numbers = _numbers(last)
     if args.json:

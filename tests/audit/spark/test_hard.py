@@ -51,9 +51,9 @@ def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: li
     trace, out = tmp_path / "trace", tmp_path / "watch"
     spark_traces.write(tables[:3], trace)
     reasons = spoil(trace, tables)
-    with StreamAudit(out) as sink:
-        watch(trace, sink, once=True)
-        sink.settle(trace)
+    with StreamAudit(trace, out) as sink:
+        watch(sink, once=True)
+        sink.settle()
     found = audit_files([trace], tmp_path / "batch")
     batch = read_table(spark, tmp_path / "batch", "verdicts").collect()
     stream = read_stream(spark, out, "verdicts").collect()
@@ -73,12 +73,12 @@ def test_a_full_disk_under_a_stream(
     spark_traces.write(tables, trace)
     audit_files([trace], tmp_path / "batch")
     fill(small_disk, but=32_768)
-    with StreamAudit(out) as sink, pytest.raises(TraceError, match="No space left on device"):
-        watch(trace, sink, once=True)
+    with StreamAudit(trace, out) as sink, pytest.raises(TraceError, match="No space left on device"):
+        watch(sink, once=True)
     (small_disk / "ballast").unlink()
-    with StreamAudit(out) as sink:  # with room it goes on, and gives what the batch gives
-        watch(trace, sink, once=True)
-        sink.settle(trace)
+    with StreamAudit(trace, out) as sink:  # with room it goes on, and gives what the batch gives
+        watch(sink, once=True)
+        sink.settle()
     stream = read_stream(spark, out, "verdicts").collect()
     batch = read_table(spark, tmp_path / "batch", "verdicts").collect()
     assert sorted(map(str, stream)) == sorted(map(str, batch))

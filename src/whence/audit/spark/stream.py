@@ -4,12 +4,11 @@ Judged in this process, without Spark, row by row as they come, by `whence.audit
 Nothing is lost or counted twice, whatever is killed when. In the directory `out`:
 
     verdicts/00000012.parquet, violations/, quarantine/     what batch 12 found
-    state/00000012.rows     the rows of batch 12; now and then .whole, the state of the judge after it
     _watch.json             the last batch whose files are all there, and how far it has read each file of the trace;
                             replaced in one step, after them
 
-A watcher that is started again loads the last whole state and judges the rows after it once more: that gives the same
-state. A batch that was not finished is judged anew. Whoever reads goes by `_watch.json` (`read_stream` does).
+A watcher that is started again reads the trace up to there once more, which gives the state of the judge, and goes on.
+A batch that was not finished is judged anew. Whoever reads goes by `_watch.json` (`read_stream` does).
 """
 
 from __future__ import annotations
@@ -52,9 +51,6 @@ SETTLED: Final = "settled"
 EVERY: Final = 0.5
 """Seconds after which the trace is looked at again."""
 
-_FEW: Final = 100_000
-"""Rows that are judged again so fast that no whole state has to be written for them."""
-
 _Followers = dict[tuple[str, str], Follower]
 
 
@@ -76,10 +72,6 @@ class WatchMark(msgspec.Struct):
     """What is finished."""
 
     batch: int = -1
-    base: int = -1
-    """The batch with which the whole state was written; rows follow from there."""
-    base_rows: int = 0
-    """Rows up to there."""
     sums: Sums = msgspec.field(default_factory=Sums)
     settled: Sums | None = None
     """The sums when the trace was said to be complete after this batch."""
@@ -100,19 +92,19 @@ class WatchedBatch(msgspec.Struct, frozen=True):
 
 
 class StreamAudit:
-    """Judges each batch and writes down what it found together with the state it leaves."""
+    """Judges each batch of a directory of traces, and writes down what it found and how far it came."""
 
-    def __init__(self, out: Path, on_batch: Callable[[WatchedBatch], None] = lambda batch: None) -> None:
-        self.out = out
-        self.on_batch = on_batch
+    def __init__(self, trace: Path, out: Path, on_batch: Callable[[WatchedBatch], None] = lambda batch: None) -> None:
+        self.trace, self.out, self.on_batch = trace, out, on_batch
         with disk_errors(out):
-            for name in (*TABLES, "state"):
+            for name in TABLES:
                 (out / name).mkdir(parents=True, exist_ok=True)
             self._lock = _locked(out / ".lock")
             if not (out / MANIFEST).exists():  # so that nobody takes these tables for traces
                 write_whole(out / MANIFEST, b'{"tables": {}}')
         self.mark = read_mark(out)
-        self.followers = _load(out, self.mark)
+        self.followers: _Followers = {}
+        self._catch_up()
 
     def close(self) -> None:
         """Let another one watch."""
@@ -124,23 +116,35 @@ class StreamAudit:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def step(self, trace: Path, max_bytes: int = BATCH_BYTES) -> bool:
-        """Judge the next rows of a directory of traces; False: there are none. After an error another one has to go on.
-        `on_batch` is told before the batch is finished: again, by the next one, if this one is killed there."""
-        old = self.mark.offset
-        end = reach(trace, old, max_bytes)
-        if end == old:
-            return False
+    def _catch_up(self) -> None:
+        """Judge what was judged before once more. What that tells is written already."""
+        at: Offset = {}
+        while (end := reach(self.trace, at, BATCH_BYTES, self.mark.offset)) != at:
+            for _ in _fed(self.followers, _good(self._rows(at, end))):
+                pass
+            at = end
+        if at != self.mark.offset:
+            gone = next(file for file, n in self.mark.offset.items() if at.get(file) != n)
+            raise TraceError(f"{self.trace / gone}: what was read of it is gone; delete {self.out} and watch again")
+
+    def _rows(self, old: Offset, end: Offset) -> pa.Table:
+        """What has come between these two offsets."""
         grown = ((file, old.get(file, 0), n) for file, n in end.items())
-        rows = [read(str(trace.absolute() / file), first, n) for file, first, n in grown if n > first]
-        batch, begun, table = self.mark.batch + 1, time.perf_counter(), pa.concat_tables(rows)
+        return pa.concat_tables(read(str(self.trace.absolute() / file), a, b) for file, a, b in grown if b > a)
+
+    def step(self, max_bytes: int = BATCH_BYTES) -> bool:
+        """Judge the next rows; False: there are none. After an error another one has to go on. `on_batch` is told
+        before the batch is finished: again, by the next one, if this one is killed there."""
+        end = reach(self.trace, self.mark.offset, max_bytes)
+        if end == self.mark.offset:
+            return False
+        table, batch, begun = self._rows(self.mark.offset, end), self.mark.batch + 1, time.perf_counter()
         tables, sums = _judge(table, self.followers, self.mark.sums)
         with disk_errors(self.out):
             self._write(tables, f"{batch:08d}")
-            mark = self._save(table, batch, sums, end)
             self.on_batch(WatchedBatch(batch, sums, _violations(tables), self.waiting, time.perf_counter() - begun))
-            self._finish(mark)
-            self._forget()
+            self._finish(WatchMark(batch, sums, offset=end))
+            self._unsettle()
         return True
 
     @property
@@ -148,12 +152,12 @@ class StreamAudit:
         """Members with steps that wait: how many, and what for."""
         return {member: what for follower in self.followers.values() for member, what in follower.waiting.items()}
 
-    def settle(self, trace: Path) -> WatchedBatch:
+    def settle(self) -> WatchedBatch:
         """The trace is complete as it is: judge also what waits, lines that have no end, and files that are no trace.
         Should more come after all, the stream goes on from where it was."""
         begun = time.perf_counter()
         ends = {key: follower.copy() for key, follower in self.followers.items()}
-        tails = pa.concat_tables([ingest.RAW.empty_table(), *_tails(trace, self.mark.offset)])
+        tails = pa.concat_tables([ingest.RAW.empty_table(), *_tails(self.trace, self.mark.offset)])
         tables, sums = _judge(tails, ends, self.mark.sums, settle=True)
         with disk_errors(self.out):
             self._finish(msgspec.structs.replace(self.mark, settled=None))
@@ -164,55 +168,38 @@ class StreamAudit:
 
     def _write(self, tables: dict[str, pa.Table], file: str) -> None:
         for name, part in tables.items():
-            _write(self.out / name / f"{file}.parquet", part)
-
-    def _save(self, table: pa.Table, batch: int, sums: Sums, offset: Offset) -> WatchMark:
-        """The rows of this batch; or the whole state, when more rows have come since the last one than before it."""
-        old, place = self.mark, self.out / "state" / f"{batch:08d}"
-        if sums.rows - old.base_rows <= max(_FEW, old.base_rows):
-            _write(place.with_suffix(".rows"), _good(table))
-            return WatchMark(batch, old.base, old.base_rows, sums, offset=offset)
-        data = msgspec.msgpack.encode([(*key, follower) for key, follower in self.followers.items()])
-        write_whole(place.with_suffix(".whole"), data, sync=True)
-        return WatchMark(batch, batch, sums.rows, sums, offset=offset)
+            with replacing(self.out / name / f"{file}.parquet") as new:
+                pq.write_table(part, new, compression="zstd")
 
     def _finish(self, mark: WatchMark) -> None:
         write_whole(self.out / MARK, msgspec.json.encode(mark), sync=True)
         self.mark = mark
 
-    def _forget(self) -> None:
-        """Files of the state that a whole one has replaced, and what was settled before more came."""
-        for file in (self.out / "state").glob("[0-9]*"):  # a killed watcher may have left others
-            if int(file.stem) < self.mark.base:
-                file.unlink(missing_ok=True)
-        self._unsettle()
-
     def _unsettle(self) -> None:
+        """More has come, or comes now, than when the trace was said to be complete."""
         for name in TABLES:
             (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
 
 
 def watch(
-    trace: str | os.PathLike[str],
     audit: StreamAudit,
     *,
     once: bool = False,
     stop: threading.Event | None = None,
     max_bytes: int = BATCH_BYTES,
-    every: float = EVERY,
 ) -> None:
     """Watch a directory of traces until `stop` is set; `once`: what is there now (then `audit.settle`). `max_bytes`: of
     trace in a batch, which memory and the time of a batch grow with."""
-    place, stopped = Path(trace), stop or threading.Event()
-    if not place.is_dir():
-        raise TraceError(f"{place}: no such directory; name the one that the members write their traces into")
+    stopped = stop or threading.Event()
+    if not audit.trace.is_dir():
+        raise TraceError(f"{audit.trace}: no such directory; name the one that the members write their traces into")
     if max_bytes < 1:
         raise UsageError(f"a batch has at least one byte, not {max_bytes}")
     while not stopped.is_set():
-        if not audit.step(place, max_bytes):
+        if not audit.step(max_bytes):
             if once:
                 return
-            stopped.wait(every)
+            stopped.wait(EVERY)
 
 
 def finished(out: str | os.PathLike[str], table: str) -> list[Path]:
@@ -323,34 +310,6 @@ def _tail(file: Path, first: int) -> bool:
         data.seek(first)
         line = data.readline()
         return bool(line) and not line.endswith(b"\n")
-
-
-# -- on disk
-
-
-def _load(out: Path, mark: WatchMark) -> _Followers:
-    """The state that these batches left: the last whole one, and the rows since."""
-    followers: _Followers = {}
-    files = [out / "state" / f"{mark.base:08d}.whole"] if mark.base >= 0 else []
-    files += [out / "state" / f"{n:08d}.rows" for n in range(mark.base + 1, mark.batch + 1)]
-    for file in files:
-        try:
-            if file.suffix == ".whole":
-                saved = msgspec.msgpack.decode(file.read_bytes(), type=list[tuple[str, str, Follower]])
-                followers = {(run, cluster): follower for run, cluster, follower in saved}
-            else:
-                for _ in _fed(followers, pq.read_table(file)):
-                    pass  # what they tell is written already
-        except FileNotFoundError:
-            raise TraceError(f"{file}: missing; delete {out} and watch again") from None
-        except (OSError, msgspec.DecodeError, pa.ArrowInvalid) as error:
-            raise TraceError(f"{file}: damaged ({error}); delete {out} and watch again") from None
-    return followers
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    with replacing(path) as new:
-        pq.write_table(table, new, compression="zstd")
 
 
 def _locked(path: Path) -> IO[bytes]:
