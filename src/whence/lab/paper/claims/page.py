@@ -100,9 +100,12 @@ def page(results: Results) -> str:
 
 
 def _paragraph(statement: Statement, statistics: Statistics) -> list[str]:
-    """A statement with its verdict, and a line for each claim; if it holds, only for the first one."""
+    """A statement with its verdict. If it holds, its first claim; else those that decide."""
     verdict = statement.verdict(statistics)
-    items = _items(statement.claims, statistics)
+    shown_claims: Sequence[PaperClaim] = statement.claims
+    if verdict not in ("holds", "depends on"):
+        shown_claims = [claim for claim in statement.claims if claim.judge(statistics) != "holds"]
+    items = _items(shown_claims, statistics)
     if verdict == "holds":
         items = items[:1]
     elif statement.corrected:
@@ -139,19 +142,19 @@ def _found(claim: PaperClaim, statistics: Statistics) -> str:
 HEAD = """
 # Every claim of the papers
 
-Made by `whence paper all --out DIR`; do not edit. The plots are in `docs/results`. CCC05 and TR05 share the statements
-of CCC11.
+Made by `whence paper all --out DIR`; do not edit. The plots are in `docs/results`. CCC05 and TR05 share the
+statements of CCC11; `CCC11 4.4` is its section 4.4.
 
-A statement is what a paper says at one place, in our words. Below it are the claims that test it: what was measured,
-the threshold, and the figure that decides, with its 95 % interval over seeds or counts. Of a statement that holds only
-the first claim is shown; `whence paper --json` prints all. `a / b` is a ratio and `a - b` a difference; *paired*
-settings ran with the same seeds. A claim holds if every interval lies within the threshold, *fails* if one lies
-outside, and is otherwise *not decided*. A quick run (`--quick`) decides less; the tests fail if one contradicts this
-page.
+A statement is what a paper says at one place, in our words. Below it are the claims that test it: what was
+measured, the threshold, and the figure that decides, with its 95 % interval over seeds or counts. Of a statement
+that holds the first claim is shown, of others those that decide; `whence paper --json` prints all. `a / b` is a
+ratio and `a - b` a difference; *paired* settings ran with the same seeds. A claim holds if every interval lies
+within the threshold, *fails* if one lies outside, and is otherwise *not decided*. A quick run (`--quick`) decides
+less; the tests fail if one contradicts this page.
 
 A statement **holds** if all its claims, as printed, hold; **holds with our correction** if it fails as printed and
-holds as corrected; **depends** if it holds under some of the tested conditions and fails under others; is **refuted**
-if it fails and no correction saves it; and is **not decided** if intervals are too wide.
+holds as corrected; **depends** if it holds under some of the tested conditions and fails under others; is
+**refuted** if it fails and no correction saves it; and is **not decided** if intervals are too wide.
 """
 
 NAMED = """
@@ -160,14 +163,12 @@ NAMED = """
 * Total order (CCC05 and TR05, future work): out; it needs consensus for every event. [Objects](./objects.md) order
   concurrent operations by stamps, and converge.
 * Object ownership and caching (CCC05 and TR05, future work): out. Use a cluster with few tickets.
-* Bounded version vectors (SURVEY section 3.3): out. Entries restart with every incarnation and are packed.
-* One entry for each group (SURVEY section 3.3): in, as tickets and as (N, R, K) clocks.
-* Hierarchies of groups (SURVEY section 3.4): in, as chains and trees of clusters over [bridges](./survey.md). Cycles,
-  total order across bridges and their automatic replacement are out.
-* View synchrony (SURVEY section 2): in `survey/table1` only: it needs an agreed view. Uniform delivery: out; use
-  `publish(..., copies=k)` ([live](./live.md)).
-* Synchronous channels instead of history (SURVEY section 3.1): out; they cost a round trip for each event.
-* Open groups (SURVEY section 3.4): in; [clients](./survey.md) publish through a member.
-* Byzantine processes (excluded by CCC11 section 4.2): out for the ring; see [SECURITY](../SECURITY.md).
-* Figures that claim nothing (CCC11 Figures 1 to 3, SURVEY Fig. 1): `whence paper ccc11/ring` draws CCC11 Figure 3.
+* Bounded version vectors (SURVEY 3.3): out. Entries restart with every incarnation and are packed.
+* One entry for each group (SURVEY 3.3): in, as tickets and as (N, R, K) clocks.
+* Hierarchies of groups (SURVEY 3.4): in, as trees of clusters over [bridges](./survey.md#bridges). Cycles, and
+  total order across bridges, are out.
+* View synchrony (SURVEY 2): only in `survey/table1`. Uniform delivery: out; use `publish(..., copies=k)`.
+* Synchronous channels instead of history (SURVEY 3.1): out; they cost a round trip for each event.
+* Open groups (SURVEY 3.4): in; [clients](./survey.md#open-groups) publish through a member.
+* Byzantine processes (excluded by CCC11 4.2): out for the ring; see [SECURITY](../SECURITY.md).
 """

@@ -7,21 +7,21 @@ from whence.lab.paper.claims.model import read
 STATEMENTS = read(
     """
 == survey/examples
-# SURVEY section 2, Fig. 2; SURVEY section 3.2, Fig. 5 (Ex1)
+# SURVEY section 2, Fig. 2; SURVEY 3.2, Fig. 5 (Ex1)
 Vector clocks deliver Ex1 with the printed clocks, and m2 || m4, m3 || m4.
 ex1-clocks <= 0: vectors and clocks that differ from the paper's
 ex1-relations <= 0: relations that differ
 ex1-order <= 0: orders of delivery that differ
-# SURVEY section 3.1, Figs. 3 and 4 (Ex2)
+# SURVEY 3.1, Figs. 3 and 4 (Ex2)
 The first generation carries the printed sequences and delivers m1, m2, m3, m4 without waiting.
 ex2 <= 0: sequences and deliveries that differ
-# SURVEY section 3.1, Psync
+# SURVEY 3.1, Psync
 Identifiers of precedent messages give the same graph.
 identifiers <= 0: graph and deliveries that differ
-# SURVEY section 3.3, Fig. 6 (Ex3)
+# SURVEY 3.3, Fig. 6 (Ex3)
 Compaction for unicast (Singhal and Kshemkalyani) has the five printed states.
 ex3 <= 0: states of p3 that differ
-# SURVEY section 3.3, Fig. 7
+# SURVEY 3.3, Fig. 7
 Compaction for multicast sends the printed entries.
 fig7 <= 0: entries and deliveries that differ
 
@@ -37,34 +37,34 @@ big > 3: control bytes / those of vector clocks
 # SURVEY Table 1, vector and compact clocks
 Delivery may block.
 block > 0: share of deliveries that wait
-needs: the full size: five seeds, not two or three
-# SURVEY section 3.2, Table 1
+needs: the full size, five seeds
+# SURVEY 3.2, Table 1
 The size of a vector clock grows linearly with the processes.
 linear > 0.5: growth of the control bytes / of the processes (entries are packed: less than 1)
-# SURVEY section 3.3, Table 1
+# SURVEY 3.3, Table 1
 Compaction makes messages small where few processes multicast.
 compact < 0.5: bytes as the survey counts them, compacted / plain vector
-# SURVEY section 3.4, Table 1
+# SURVEY 3.4, Table 1
 Interconnected subgroups keep messages small whatever the number of processes.
 interconnected < 1: control bytes in subgroups / of one vector of all processes
 interconnected-any < 2: control bytes in subgroups / those with the fewest processes
-# SURVEY section 3.2
+# SURVEY 3.2
 A change of the membership stops communication until the clocks are readjusted.
 view-stops >= 20 and <= 150: pause of everybody in a change of the view (ms); a message takes 10 to 50
 view-square > 3: messages for the change, with twice as many processes / with as many
-needs: the full size: five seeds, not two or three
-# SURVEY section 3.2; ours
+needs: the full size, five seeds
+# SURVEY 3.2; ours
 In our stack nobody stops for a joiner, and it costs less than half the messages of a view.
 join-stops <= 0: longest time in which a member may not publish meanwhile (ms)
 join-messages < 0.5: messages for a joiner / for a change of the view
 
 == survey/convoy
-# SURVEY section 3.4, convoy effect
+# SURVEY 3.4, convoy effect
 In a chain of subgroups with vector clocks traffic comes in bursts, and later from group to group.
 convoy > 3: latency in the last subgroup / in the first
 bursts > 1.5: messages that a server delivers at the same moment (largest mean)
-needs: the full size: five seeds, not two or three
-# SURVEY section 3.4, convoy effect; ours
+needs: the full size, five seeds
+# SURVEY 3.4, convoy effect; ours
 Messages that carry what precedes them remove the convoy, at a price that grows with the subgroups.
 less < 0: latency in the last subgroup, first generation (Fig. 3) - vector clocks
 removed < 3: latency in the last subgroup, in delays for each subgroup crossed (CBCAST 87)
