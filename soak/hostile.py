@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import whence
-from whence.core.wire import frame_stream
-from whence.core.wire.codec import header
+from whence.core.wire import frame_stream, header
 from whence.errors import WhenceError
 from whence.lab.sim.lies import Liar
 from whence.live.bridge.door import Client, ClientAccepted, ClientGreeting, ClientRefused, Door, Line, Request, Safety

@@ -7,7 +7,7 @@ needs to know when an event was published, first seen, delivered or dropped, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypedDict, Unpack
+from typing import Any, Final
 
 from whence.audit.trace.schema import Row
 from whence.core import ports
@@ -18,23 +18,6 @@ Sink = Callable[[Row], object]
 
 HELD: Final = 1 << 16
 """Events that are counted as held at most; beyond, the oldest is forgotten."""
-
-
-class Fields(TypedDict, total=False):
-    """What a row may say beyond who, when and which kind; see `Row`."""
-
-    event: str | None
-    origin: MemberId | None
-    ticket: int | None
-    clock: str | None
-    age: int | None
-    bytes: int | None
-    reason: str | None
-    peer: str | None
-    order: str | None
-    token: str | None
-    control: int | None
-    held: int | None
 
 
 class Recorder:
@@ -116,12 +99,13 @@ class Recorder:
         between tell of deliveries that were never handed on, and the tokens say which those are."""
         self.row("snapshot", t_ns, token=_token(checkpoint))
 
-    def row(self, kind: str, t_ns: int, **fields: Unpack[Fields]) -> None:
-        """One row; a runtime writes `crash` and `fault` rows this way."""
+    def row(self, kind: str, t_ns: int, **fields: Any) -> None:
+        """One row, with these fields of `Row` beside who, when and which kind; a runtime writes `crash` and `fault`
+        rows this way."""
         self._sink(Row(self._run, self._cluster, self._member, self._lseq, t_ns, kind, **fields))
         self._lseq += 1
 
-    def _frame(self, kind: str, frame: AnyFrame, t_ns: int, **fields: Unpack[Fields]) -> None:
+    def _frame(self, kind: str, frame: AnyFrame, t_ns: int, **fields: Any) -> None:
         """One row for each event of the frame."""
         if kind == "publish":
             fields["bytes"], fields["control"] = len(frame.body) // frame.count, frame.header // frame.count

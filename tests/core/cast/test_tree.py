@@ -112,18 +112,6 @@ def test_a_tree_of_shortest_paths_has_few_hops() -> None:
     assert sum(ages.values()) == 59 and max(ages) <= 4
 
 
-def test_one_tree_for_all_is_a_choice() -> None:
-    cluster = trees(20, trees=1)
-    for origin in names(20)[:3]:
-        cluster.broadcast(origin, news(origin, 1))
-        cluster.run(2)
-    before = pushes(cluster)
-    last = names(20)[-1]
-    cluster.broadcast(last, news(last, 1))  # it has never published, and there is a tree
-    cluster.run(2)
-    assert cluster.reached(news(last, 1)) == 19 and pushes(cluster) - before == 19
-
-
 def test_the_tree_unused_for_the_longest_time_is_forgotten() -> None:
     node = alone(trees=2)
     for origin in (B, C):

@@ -72,7 +72,7 @@ def test_each_kind_of_nonsense_has_its_error() -> None:
     with pytest.raises(TooLarge):
         codec.decode(bytes(101))
     for seq in (0, -5, 1 << 63):
-        with pytest.raises(BadFrame):
+        with pytest.raises(BadMessage):
             codec.decode(codec.encode(type(good)(1, seq, good.stamp, b"")))
     interval = make("interval", 0, FOUNDERS)
     with pytest.raises(BadFrame, match="share"):

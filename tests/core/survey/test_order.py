@@ -131,7 +131,10 @@ class NoBound(Physical):
     """Delivers at once."""
 
     def __init__(self, me: int) -> None:
-        super().__init__(me, skew=0, delay=0, keep_late=True)
+        super().__init__(me, skew=0, delay=0)
+
+    def obsolete(self, message: Message, now: int) -> str | None:
+        return self.delivered.reason(message)
 
 
 class NoPast(DeltaCausal):

@@ -88,16 +88,13 @@ class Timed:
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 2**32), st.booleans())
-def test_with_clocks_and_delays_within_bounds_all_is_delivered_in_one_order(seed: int, hybrid: bool) -> None:
-    net = Timed(lambda me: Physical(me, 20 * MS, 100 * MS, hybrid), seed, delay=100 * MS, skew=20 * MS)
+@given(st.integers(0, 2**32))
+def test_with_clocks_and_delays_within_bounds_all_is_delivered_in_one_order(seed: int) -> None:
+    net = Timed(lambda me: Physical(me, 20 * MS, 100 * MS), seed, delay=100 * MS, skew=20 * MS)
     net.run(60, 20 * MS)
     assert net.truth.inversions == [] and net.lost() == 0
     others = [[m for m in net.truth.log[p] if m[0] > 1] for p in (0, 1)]
     assert others[0] == others[1]  # what neither of them sent: even in one total order
-    for process in net.processes:
-        assert isinstance(process.mechanism, Physical)
-        assert process.mechanism.ahead == 0 and process.mechanism.inverted == 0
 
 
 @pytest.mark.parametrize("delay,skew", [(300 * MS, 20 * MS), (100 * MS, 400 * MS)])
@@ -109,36 +106,19 @@ def test_a_broken_assumption_loses_and_says_so_but_does_not_invert(delay: int, s
         net.truth.never_out_of_order()
         assert net.lost() == net.dropped("late")  # every loss was detected and counted
         late += net.dropped("late")
-        if skew > 20 * MS:
-            assert any(isinstance(p.mechanism, Physical) and p.mechanism.ahead for p in net.processes)
     assert late > 0
 
 
-def test_late_messages_that_are_kept_may_be_inversions_and_are_counted() -> None:
-    inversions = 0
-    for seed in range(5):
-        net = Timed(lambda me: Physical(me, 0, 20 * MS, keep_late=True), seed, delay=200 * MS, skew=0)
-        net.run(60, 20 * MS)
-        assert net.lost() == 0
-        inversions += len(net.truth.inversions)
-        for p, _, _ in net.truth.inversions:
-            mechanism = net.processes[p].mechanism
-            assert isinstance(mechanism, Physical) and mechanism.delivered_late > 0
-    assert inversions > 0
-
-
-def test_a_clock_that_goes_back_needs_the_hybrid_one() -> None:
-    """1 delivers a message and answers with its clock set back: by bare clocks the answer is stamped before its
+def test_a_clock_that_goes_back_inverts_nothing() -> None:
+    """1 delivers a message and answers with its clock set back: by bare clocks the answer would be stamped before its
     cause."""
-    for hybrid in (False, True):
-        first, second = Process(0, Physical(0, 0, 10, hybrid)), Process(1, Physical(1, 0, 10, hybrid))
-        cause, _ = first.multicast(b"", 1000)
-        assert second.receive(cause, 1005) == [] and second.wake_at == 1010
-        assert second.drain(1010) == [cause]
-        effect, _ = second.multicast(b"", 500)
-        assert isinstance(cause.stamp, TimeStamp) and isinstance(effect.stamp, TimeStamp)
-        assert (effect.stamp.time >= cause.stamp.time) == hybrid
-        assert isinstance(second.mechanism, Physical) and second.mechanism.inverted == (not hybrid)
+    first, second = Process(0, Physical(0, 0, 10)), Process(1, Physical(1, 0, 10))
+    cause, _ = first.multicast(b"", 1000)
+    assert second.receive(cause, 1005) == [] and second.wake_at == 1010
+    assert second.drain(1010) == [cause]
+    effect, _ = second.multicast(b"", 500)
+    assert isinstance(cause.stamp, TimeStamp) and isinstance(effect.stamp, TimeStamp)
+    assert effect.stamp.time >= cause.stamp.time
 
 
 def test_nonsense_bounds_are_refused() -> None:

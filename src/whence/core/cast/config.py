@@ -65,9 +65,8 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`tree`: neighbours that a member looks for; 0: `sizing.neighbours(members)`. More: fewer hops, and more crashes
     survived at once; cost: an announcement for each in every second round."""
     trees: int = 256
-    """`tree`: publishers that have a tree of their own, with the fewest hops; its first item goes over all links. When
-    there are more publishers, the tree unused for the longest time is forgotten. 1: one tree for all, as in Plumtree:
-    no such first items, and up to twice the hops."""
+    """`tree`: publishers that have a tree of their own; its first item goes over all links. When there are more
+    publishers, the tree unused for the longest time is forgotten."""
     graft: int = 0
     """`tree`: nanoseconds to wait for an announced item before asking for it, and between two requests; 0: a quarter
     of a round. Shorter than its way down the tree: items are asked for that are on their way, and arrive twice."""

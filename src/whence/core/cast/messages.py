@@ -12,7 +12,7 @@ import msgspec
 
 from whence.core.cast.config import CastConfig
 from whence.core.clock import AnyFrame, Digest, MemberId, Send, address_of, boot_of
-from whence.core.clock.bounds import MAX_NEWS_BYTES, Count, Items, MaybeMember, Members, PerOwner, Signature
+from whence.core.clock.bounds import MAX_NEWS_BYTES, Count, Items, Members, PerOwner, Signature
 from whence.errors import TooLarge
 
 MAX_AGE = 1_000
@@ -107,10 +107,9 @@ class Graft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Prune(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
-    """Trees: do not push items of these origins to the sender; announce them only. An empty name stands for all of
-    them, in a cluster with a single tree."""
+    """Trees: do not push items of these origins to the sender; announce them only."""
 
-    origins: Items[MaybeMember]
+    origins: Items[MemberId]
 
 
 class Neighbor(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):

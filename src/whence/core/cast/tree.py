@@ -376,7 +376,7 @@ class TreeCast(Dissemination):
         for item, _ in fresh:
             self._missing.pop(item.key, None)
             if link is not None:
-                link.lazy.discard(self._tree(item))  # rule 2
+                link.lazy.discard(origin_of(item))  # rule 2
         self._spread(sender, fresh, out)
 
     def _again(self, sender: MemberId, items: list[Item], now: int, out: list[CastOutput]) -> None:
@@ -384,7 +384,7 @@ class TreeCast(Dissemination):
         link = self.overlay.links.get(sender)
         if link is None:
             return
-        origins = {self._tree(item): None for item in items if self._seen[item.key] != sender}
+        origins = {origin_of(item): None for item in items if self._seen[item.key] != sender}
         if origins:
             link.lazy.update(origins)
             self.stats.pruned += len(origins)
@@ -497,18 +497,14 @@ class TreeCast(Dissemination):
             item, age = held
             items.append((item, min(age + 1, MAX_AGE)))
             if link is not None:
-                link.lazy.discard(self._tree(item))
+                link.lazy.discard(origin_of(item))
         self._push([sender], items, out)
 
     # Trees
 
-    def _tree(self, item: Item) -> MemberId:
-        """The name of the item's tree."""
-        return origin_of(item) if self.config.trees > 1 else ""
-
     def _used(self, item: Item) -> MemberId:
-        """The same, and it is in use; the one unused for the longest time makes room."""
-        tree = self._tree(item)
+        """The name of the item's tree, which is in use now; the one unused for the longest time makes room."""
+        tree = origin_of(item)
         self._origins.pop(tree, None)
         self._origins[tree] = None
         if len(self._origins) > self.config.trees:

@@ -16,6 +16,7 @@ adds 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -203,101 +204,72 @@ def grow(i: Id, e: Event) -> tuple[Event, int]:
 # --- on the wire
 
 
-class _Bits:
-    """Bits, first in first out."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.bits = [byte >> (7 - at) & 1 for byte in data for at in range(8)]
-        self.at = 0
-
-    def put(self, value: int, width: int) -> None:
-        self.bits += [value >> at & 1 for at in range(width - 1, -1, -1)]
-
-    def get(self, width: int) -> int:
-        if self.at + width > len(self.bits):
-            raise BadMessage("an interval tree clock ends too early")
-        value = 0
-        for bit in self.bits[self.at : self.at + width]:
-            value = value << 1 | bit
-        self.at += width
-        return value
-
-    def put_number(self, n: int) -> None:
-        """Elias gamma of n + 1: short for the small numbers that event trees are made of."""
-        width = (n + 1).bit_length()
-        self.put(0, width - 1)
-        self.put(n + 1, width)
-
-    def get_number(self) -> int:
-        width = 0
-        while not self.get(1):
-            width += 1
-            if width > 63:
-                raise BadMessage("an interval tree clock counts beyond 64 bits")
-        return (1 << width | self.get(width)) - 1
-
-    def done(self) -> bytes:
-        padded = self.bits + [0] * (-len(self.bits) % 8)
-        return bytes(int("".join(map(str, padded[at : at + 8])), 2) for at in range(0, len(padded), 8))
-
-
 def encode(stamp: TreeStamp) -> bytes:
     """The stamp as bytes: a bit per leaf or node, numbers as they need."""
-    bits = _Bits()
-    _put_id(bits, stamp.id)
-    _put_event(bits, stamp.event)
-    return bits.done()
+    bits = _id_bits(stamp.id) + _event_bits(stamp.event)
+    bits += "0" * (-len(bits) % 8)
+    return bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
 
 
 @lru_cache(maxsize=4096)  # a held message is checked many times; trees never change
 def decode(data: bytes) -> TreeStamp:
     """The inverse of `encode`; `BadMessage` for anything that is no stamp in normal form."""
-    bits = _Bits(data)
-    stamp = TreeStamp(_get_id(bits, 0), _get_event(bits, 0))
+    bits = iter("".join(f"{byte:08b}" for byte in data))
+    try:
+        stamp = TreeStamp(_read_id(bits, 0), _read_event(bits, 0))
+    except StopIteration:
+        raise BadMessage("an interval tree clock ends too early") from None
     if encode(stamp) != data:
         raise BadMessage("an interval tree clock with a tail that does not belong to it")
     return stamp
 
 
-def _put_id(bits: _Bits, i: Id) -> None:
-    if isinstance(i, int):
-        bits.put(0, 1)
-        bits.put(i, 1)
-    else:
-        bits.put(1, 1)
-        _put_id(bits, i[0])
-        _put_id(bits, i[1])
+def _id_bits(i: Id) -> str:
+    return f"0{i}" if isinstance(i, int) else "1" + _id_bits(i[0]) + _id_bits(i[1])
 
 
-def _get_id(bits: _Bits, depth: int) -> Id:
-    if depth > MAX_DEPTH:
-        raise BadMessage(f"an interval tree clock is deeper than {MAX_DEPTH}")
-    if not bits.get(1):
-        return bits.get(1)
-    left, right = _get_id(bits, depth + 1), _get_id(bits, depth + 1)
+def _event_bits(e: Event) -> str:
+    if isinstance(e, int):
+        return "0" + _number_bits(e)
+    return "1" + _number_bits(e[0]) + _event_bits(e[1]) + _event_bits(e[2])
+
+
+def _number_bits(n: int) -> str:
+    """Elias gamma of n + 1: short for the small numbers that event trees are made of."""
+    binary = f"{n + 1:b}"
+    return "0" * (len(binary) - 1) + binary
+
+
+def _read_number(bits: Iterator[str]) -> int:
+    width = 0
+    while next(bits) == "0":
+        width += 1
+        if width > 63:
+            raise BadMessage("an interval tree clock counts beyond 64 bits")
+    return int("1" + "".join([next(bits) for _ in range(width)]), 2) - 1
+
+
+def _read_id(bits: Iterator[str], depth: int) -> Id:
+    _check_depth(depth)
+    if next(bits) == "0":
+        return int(next(bits))
+    left, right = _read_id(bits, depth + 1), _read_id(bits, depth + 1)
     if norm_id(left, right) != (left, right):
         raise BadMessage("an interval tree clock whose id is not in normal form")
     return (left, right)
 
 
-def _put_event(bits: _Bits, e: Event) -> None:
-    if isinstance(e, int):
-        bits.put(0, 1)
-        bits.put_number(e)
-    else:
-        bits.put(1, 1)
-        bits.put_number(e[0])
-        _put_event(bits, e[1])
-        _put_event(bits, e[2])
-
-
-def _get_event(bits: _Bits, depth: int) -> Event:
-    if depth > MAX_DEPTH:
-        raise BadMessage(f"an interval tree clock is deeper than {MAX_DEPTH}")
-    if not bits.get(1):
-        return bits.get_number()
-    n = bits.get_number()
-    left, right = _get_event(bits, depth + 1), _get_event(bits, depth + 1)
+def _read_event(bits: Iterator[str], depth: int) -> Event:
+    _check_depth(depth)
+    if next(bits) == "0":
+        return _read_number(bits)
+    n = _read_number(bits)
+    left, right = _read_event(bits, depth + 1), _read_event(bits, depth + 1)
     if norm(n, left, right) != (n, left, right):
         raise BadMessage("an interval tree clock whose events are not in normal form")
     return (n, left, right)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise BadMessage(f"an interval tree clock is deeper than {MAX_DEPTH}")

@@ -426,11 +426,42 @@ class Ring(ABC):
 
     # --- what a protocol says ---
 
-    @abstractmethod
-    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None: ...
+    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
+        """What every protocol does with the answers to a request for a ticket. Another protocol's messages are
+        ignored."""
+        match m:
+            case msg.AckCJoin():
+                self.founding.heard_owner(sender)
+                if self.applicant.accepts(sender, m):
+                    self._take_ticket(sender, m)
+            case msg.Reject():
+                if m.owner:
+                    self.founding.heard_owner(sender)
+                self.applicant.on_reject(sender, m)
+            case _:
+                pass
+
+    def _timer(self, timer: Timer) -> None:
+        """The timers of founding and applying."""
+        match timer:
+            case Timer.QUARANTINE:
+                self._quarantine_over()
+            case Timer.LOOK:
+                self.founding.look()
+            case Timer.APPLY:
+                self.applicant.apply()
+            case Timer.ANSWER:
+                self.applicant.no_answer()
+            case _:
+                raise AssertionError(timer)
 
     @abstractmethod
-    def _timer(self, timer: Timer) -> None: ...
+    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
+        """A ticket was granted, and is wanted."""
+
+    def _quarantine_over(self) -> None:
+        """The designated founder has heard of nobody."""
+        self.founding.complete()
 
     @abstractmethod
     def _leave(self) -> None:
@@ -541,10 +572,7 @@ class NoRing(Ring):
     def hear(self, news: msg.RingNews, now: int) -> list[RingOutput]:
         raise WrongKind("news of the ring in a cluster without tickets")
 
-    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
-        raise AssertionError
-
-    def _timer(self, timer: Timer) -> None:
+    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
         raise AssertionError
 
     def _leave(self) -> None:

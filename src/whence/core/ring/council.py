@@ -1111,6 +1111,9 @@ class CouncilRing(Ring):
         if self.ctx.state is State.OUT:  # its timers are stopped: a question would stay open, and bar the next request
             self.reading.forget()
 
+    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
+        self.seat.take_ticket(sender, grant)
+
     def _leave(self) -> None:
         self.seat.leave()
 
@@ -1131,15 +1134,9 @@ class CouncilRing(Ring):
                     self.seat.admit(sender, m)
                 else:
                     self.seat.reject(sender, m.nonce, self.reading.question is not None)
-            case msg.AckCJoin():
-                self.founding.heard_owner(sender)
-                if self.applicant.accepts(sender, m):
-                    self.seat.take_ticket(sender, m)
             case msg.Reject():
-                if m.owner:
-                    self.founding.heard_owner(sender)
                 self._owner_answered = m.owner
-                self.applicant.on_reject(sender, m)
+                super()._receive(sender, m)
                 self._owner_answered = False
             case msg.Who():
                 if self.councils.now.number and self.votes:
@@ -1153,7 +1150,7 @@ class CouncilRing(Ring):
                 if self.seat.on_decline(sender, m):
                     self.reading.read("mend")
             case _:
-                pass  # the neighbourhood protocol's
+                super()._receive(sender, m)
 
     def _in_council(self, sender: MemberId, m: msg.CouncilMessage) -> None:
         if not self.votes and not isinstance(m, msg.Known | msg.Begin):
@@ -1182,9 +1179,14 @@ class CouncilRing(Ring):
                 self.reform.on_volunteer(sender, m)
             case msg.Missing():
                 self.reform.on_missing(sender, m)
-            case msg.Prepare() | msg.Higher() | msg.Accept():
-                if self._by_a_voter(sender):
-                    self._on_ballot(sender, m)
+            case msg.Prepare() | msg.Higher() | msg.Accept() if not self._by_a_voter(sender):
+                pass  # only voters lead the choice of the next council
+            case msg.Prepare():
+                self.reform.on_prepare(sender, m)
+            case msg.Higher():
+                self.reform.on_higher(m)
+            case msg.Accept():
+                self.reform.on_accept(sender, m)
             case msg.Promise():
                 self.reform.on_promise(m)
             case msg.Accepted():
@@ -1194,18 +1196,8 @@ class CouncilRing(Ring):
                 self._council_heard()
 
     def _by_a_voter(self, sender: MemberId) -> bool:
-        """Only voters lead the choice of the next council."""
         book = self.voting.book
         return sender == self.ctx.me or (book is not None and votes(sender, book.council.voters))
-
-    def _on_ballot(self, sender: MemberId, m: msg.Prepare | msg.Higher | msg.Accept) -> None:
-        match m:
-            case msg.Prepare():
-                self.reform.on_prepare(sender, m)
-            case msg.Higher():
-                self.reform.on_higher(m)
-            case msg.Accept():
-                self.reform.on_accept(sender, m)
 
     def _council_heard(self) -> None:
         if self.ctx.state is State.FOUNDING and not self.seat_all_allowed():
@@ -1247,19 +1239,10 @@ class CouncilRing(Ring):
                 self.reform.prepared()
             case Timer.PROPOSAL:
                 self.reform.give_up()
-            case Timer.QUARANTINE:
-                self._quarantine_over()
-            case Timer.LOOK:
-                self.founding.look()
-            case Timer.APPLY:
-                if self.reading.question is None:
-                    self.applicant.apply()
-                else:
-                    ctx.after(ctx.config.round_ns // 4, Timer.APPLY)
-            case Timer.ANSWER:
-                self.applicant.no_answer()
+            case Timer.APPLY if self.reading.question is not None:
+                ctx.after(ctx.config.round_ns // 4, Timer.APPLY)
             case _:
-                raise AssertionError(timer)
+                super()._timer(timer)
 
     def _council_round(self) -> None:
         """Gossip the newest council, and show that this process is there."""

@@ -859,6 +859,9 @@ class TolerantRing(Ring):
             return None
         return self.neighbours.lease.until(self.neighbours.L)
 
+    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
+        self.admission.take_ticket(sender, grant)
+
     def _leave(self) -> None:
         self.departure.resign()
 
@@ -885,14 +888,6 @@ class TolerantRing(Ring):
                     self.neighbours.pass_on()
             case msg.CJoin():
                 self.admission.on_cjoin(sender, m)
-            case msg.AckCJoin():
-                self.founding.heard_owner(sender)
-                if self.applicant.accepts(sender, m):
-                    self.admission.take_ticket(sender, m)
-            case msg.Reject():
-                if m.owner:
-                    self.founding.heard_owner(sender)
-                self.applicant.on_reject(sender, m)
             case msg.Decline():
                 self.departure.on_farewell(sender, m)
                 self.admission.on_decline(sender, m)
@@ -918,7 +913,7 @@ class TolerantRing(Ring):
             case msg.NackLeave():
                 self.departure.on_nack_leave(sender, m)
             case _:
-                pass  # another protocol's: here UPDATE says what NEWSUCC does
+                super()._receive(sender, m)
 
     def _timer(self, timer: Timer) -> None:
         match timer:
@@ -947,16 +942,8 @@ class TolerantRing(Ring):
             case Timer.PATIENCE:  # just stop; the predecessor will find out
                 if self.ctx.resigning or self.ctx.state is State.LEAVING:
                     self._lose("could not leave in time")
-            case Timer.QUARANTINE:
-                self.founding.complete()
-            case Timer.LOOK:
-                self.founding.look()
-            case Timer.APPLY:
-                self.applicant.apply()
-            case Timer.ANSWER:
-                self.applicant.no_answer()
             case _:
-                raise AssertionError(timer)
+                super()._timer(timer)
 
     def _round(self) -> None:
         ctx, underway = self.ctx, self.underway

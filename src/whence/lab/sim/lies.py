@@ -16,8 +16,7 @@ import msgspec
 
 from whence.core.clock import MemberId
 from whence.core.ring.messages import RingMessage, RingNews, by_receiver
-from whence.core.wire import Message, unpack
-from whence.core.wire.codec import header
+from whence.core.wire import Message, header, unpack
 from whence.errors import RemoteError, UsageError
 
 EXTREMES = (0, 1, 2, 3, 7, 255, 1 << 24, (1 << 24) - 1, 1 << 40, (1 << 40) - 1, 1 << 48, 1 << 48 | 1, (1 << 64) - 1)

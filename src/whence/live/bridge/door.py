@@ -31,7 +31,7 @@ from typing import Annotated, Final, Self
 import msgspec
 
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
-from whence.core.wire.codec import StreamDecoder, frame_stream
+from whence.core.wire import StreamDecoder, frame_stream
 from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, Unauthentic, UsageError
 from whence.live.api import Cluster
 from whence.live.bridge.envelope import FromClient, Reader, Said, wrap

@@ -26,17 +26,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 
-from whence.errors import BadFrame, BadMessage, TooLarge, UsageError
+from whence.errors import BadMessage, TooLarge, UsageError
 
-ProcessId = int
+MAX_NUMBER = (1 << 62) - 1
+Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+"""Counters, times (nanoseconds) and process numbers: never negative, and no larger."""
+
+ProcessId = Number
 """A process is a natural number ("vector clocks assume that those processes use natural numbers", SURVEY 3.2): it is a
 position in vectors and one to five bytes on the wire. Whoever drives a mechanism maps its members to such numbers."""
 
-Id = tuple[ProcessId, int]
+Id = tuple[ProcessId, Number]
 """`(sender, seq)`: names a message."""
 
 Gap = tuple[ProcessId, int, int]
@@ -50,6 +54,9 @@ Renumber = Callable[[ProcessId], ProcessId]
 
 Ids = tuple[Id, ...]
 
+Vector = tuple[Number, ...]
+"""Counts by process number."""
+
 
 def gaps(delivered: Counts, needed: Iterable[Id]) -> tuple[Gap, ...]:
     """What is missing up to each of the needed messages."""
@@ -57,18 +64,18 @@ def gaps(delivered: Counts, needed: Iterable[Id]) -> tuple[Gap, ...]:
     return tuple(gap for gap in found if gap[1] <= gap[2])
 
 
-def renumbered(vector: tuple[int, ...], to: Renumber) -> tuple[int, ...]:
+def renumbered(vector: Vector, to: Renumber) -> Vector:
     """A vector by other process numbers."""
     return dense({to(p): n for p, n in enumerate(vector) if n})
 
 
-def dense(counts: Counts) -> tuple[int, ...]:
+def dense(counts: Counts) -> Vector:
     """A vector by process number, without the zeros at its end."""
     last = max((p for p, n in counts.items() if n), default=-1)
     return tuple(counts.get(p, 0) for p in range(last + 1))
 
 
-def sparse(vector: tuple[int, ...]) -> Counts:
+def sparse(vector: Vector) -> Counts:
     """The inverse of `dense`."""
     return {p: n for p, n in enumerate(vector) if n}
 
@@ -222,7 +229,7 @@ class Delivered:
 
     MAX_SKIPPED = 10_000
 
-    def __init__(self, upto: tuple[int, ...] = ()) -> None:
+    def __init__(self, upto: Vector = ()) -> None:
         self.upto = sparse(upto)
         self.skipped: dict[Id, None] = {}
 
@@ -422,15 +429,11 @@ class Process:
         self.stats.dropped[reason] = self.stats.dropped.get(reason, 0) + 1
 
 
-MAX_NUMBER = (1 << 62) - 1
-"""No counter and no time (nanoseconds) is larger."""
-
-
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):
     """A message whose control information is not decoded yet."""
 
-    sender: int
-    seq: int
+    sender: ProcessId
+    seq: Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
     stamp: msgspec.Raw
     body: bytes
 
@@ -459,9 +462,6 @@ class Codec:
             stamp = self._stamp.decode(envelope.stamp)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise BadMessage(f"no message of the order {self.mechanism.name}: {error}") from None
-        self._check_numbers((envelope.sender, envelope.seq, msgspec.to_builtins(stamp)))
-        if envelope.seq < 1:
-            raise BadFrame(f"messages are counted from 1: {envelope.seq}")
         self.mechanism.check(stamp)
         return Message(envelope.sender, envelope.seq, stamp, envelope.body)
 
@@ -472,23 +472,8 @@ class Codec:
             state: MechanismState = self._state.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise BadMessage(f"no state of the order {self.mechanism.name}: {error}") from None
-        self._check_numbers(msgspec.to_builtins(state))
         return state
 
     def _check_size(self, data: bytes) -> None:
         if len(data) > self.max_bytes:
             raise TooLarge(f"a message of {len(data)} bytes; at most {self.max_bytes} are taken")
-
-    def _check_numbers(self, value: object) -> None:
-        check_numbers(value, self.mechanism.name)
-
-
-def check_numbers(value: object, what: str) -> None:
-    """Counters, times and process numbers are never negative, and no larger than can be."""
-    todo = [value]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, list | tuple):
-            todo += item
-        elif isinstance(item, int) and not -1 <= item <= MAX_NUMBER:
-            raise BadFrame(f"no counter of the order {what}: {item}")

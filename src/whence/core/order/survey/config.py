@@ -30,8 +30,6 @@ class SurveyConfig(msgspec.Struct, frozen=True):
     delay: Duration = 200 * _MS
     """`physical`: how long a message may take, recovery included, in nanoseconds. Longer: every delivery waits
     longer. Shorter: more is late, and lost."""
-    hybrid: bool = True
-    """`physical`: hybrid logical clocks, which also stand a clock that goes back."""
     lifetime: Duration = 1_000 * _MS
     """`delta`: nanoseconds for which an event is waited for, and after which it is discarded."""
 

@@ -24,9 +24,11 @@ from whence.core.order.survey.base import (
     Mechanism,
     MechanismState,
     Message,
+    Number,
     ProcessId,
     Renumber,
     Stamp,
+    Vector,
     Wait,
     dense,
     gaps,
@@ -41,7 +43,7 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A precedent message on the back of another one."""
 
     sender: ProcessId
-    seq: int
+    seq: Number
     body: bytes
 
     def renumbered(self, to: Renumber) -> Carried:
@@ -63,7 +65,7 @@ class FirstState(MechanismState, frozen=True, array_like=True, gc=False, tag=1):
     """What was delivered of each process, by process number; what the next own multicast has to bring or to follow;
     which chains are broken."""
 
-    delivered: tuple[int, ...]
+    delivered: Vector
     previous: tuple[Carried, ...]
     after: tuple[Id, ...]
     broken: tuple[Id, ...] = ()

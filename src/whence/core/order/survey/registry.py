@@ -47,6 +47,6 @@ _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Me
     "compact-multicast": lambda me, founders, config: CompactMulticast(me),
     "compact-unicast": lambda me, founders, config: CompactUnicast(me, founders),
     "interval": _interval,
-    "physical": lambda me, founders, config: Physical(me, config.skew, config.delay, config.hybrid),
+    "physical": lambda me, founders, config: Physical(me, config.skew, config.delay),
     "delta": lambda me, founders, config: DeltaCausal(me, config.lifetime),
 }

@@ -12,13 +12,11 @@ membership.
 A message is stamped with its sender's clock and delivered when the own clock says `now >= time + bound`, by timestamp.
 The **assumption**: any two clocks differ by at most `skew`, and a message arrives within `delay`; then with `bound =
 skew + delay` everything with a smaller timestamp is already here. The own clock has passed `time + bound` at delivery,
-so later own multicasts are stamped later: timestamps follow causality as long as no clock goes back. Hybrid logical
-clocks (the default) do not need that either.
+so later own multicasts are stamped later: timestamps follow causality as long as no clock goes back. The clocks are
+hybrid logical ones, which do not need that either.
 
 If the assumption is broken, the order is not: a message that comes after one with a larger timestamp was delivered is
-**late**, dropped and counted. (With `keep_late` it is delivered, may be an inversion, and is counted in
-`delivered_late`.) A timestamp more than `skew` ahead is counted in `ahead`. A bare clock that went back shows as
-`inverted`: an own multicast stamped below something delivered before it.
+**late**, dropped and counted.
 
 **Deadlines** (Delta-causal order; Yavatkar 92, Baldoni, Mostefaoui and Raynal 96; SURVEY 3.4 on media streams).
 
@@ -33,16 +31,21 @@ not.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
+
+import msgspec
 
 from whence.core.order.survey.base import (
+    MAX_NUMBER,
     Delivered,
     Mechanism,
     MechanismState,
     Message,
+    Number,
     ProcessId,
     Renumber,
     Stamp,
+    Vector,
     Wait,
     dense,
     gaps,
@@ -84,16 +87,16 @@ class HybridClock:
 class TimeStamp(Stamp, frozen=True, array_like=True, gc=False, tag=6):
     """When the message was multicast, by its sender's clock; `count` tells those of one moment apart."""
 
-    time: int
-    count: int = 0
+    time: Number
+    count: Number = 0
 
 
 class TimeState(MechanismState, frozen=True, array_like=True, gc=False, tag=5):
     """What was delivered of each process, the rank of the last delivery, the hybrid clock."""
 
-    delivered: tuple[int, ...]
-    last: tuple[int, int, int]
-    clock: tuple[int, int]
+    delivered: Vector
+    last: tuple[Number, Number, Annotated[int, msgspec.Meta(ge=-1, le=MAX_NUMBER)]]
+    clock: tuple[Number, Number]
 
     def renumbered(self, to: Renumber) -> Self:
         time, count, sender = self.last
@@ -109,48 +112,30 @@ class Physical(Mechanism):
     stamp_type = TimeStamp
     state_type = TimeState
 
-    def __init__(self, me: ProcessId, skew: int, delay: int, hybrid: bool = True, keep_late: bool = False) -> None:
+    def __init__(self, me: ProcessId, skew: int, delay: int) -> None:
         """`skew`, `delay`: nanoseconds. Larger: every delivery waits longer. Smaller: more is late."""
         if skew < 0 or delay < 0:
             raise ConfigError(f"skew and delay must not be negative: {skew}, {delay}")
         self.me = me
-        self.skew = skew
         self.bound = skew + delay
-        self.hybrid = hybrid
-        self.keep_late = keep_late
         self.clock = HybridClock()
         self.last = (0, 0, -1)
         """The rank of the last delivery of another process's message."""
         self.delivered = Delivered()
-        self.delivered_late = 0
-        self.ahead = 0
-        self.inverted = 0
         self.skipped = 0
         """Messages that were missing when one of the same sender after them was delivered: lost, or late if they
         come."""
 
     def stamp(self, seq: int, now: int) -> TimeStamp:
-        if self.hybrid:
-            return TimeStamp(*self.clock.tick(now))
-        self.inverted += now < self.last[0]
-        at = max(now, self.clock.now.time)  # the own clock may be set back, an own message must not precede the last
-        self.clock.now = Hybrid(at, self.clock.now.count + 1 if at == self.clock.now.time else 0)
-        return TimeStamp(*self.clock.now)
+        return TimeStamp(*self.clock.tick(now))
 
     def rank(self, message: Message) -> tuple[int, int, int]:
         assert isinstance(message.stamp, TimeStamp)
         return (message.stamp.time, message.stamp.count, message.sender)
 
-    def arrive(self, message: Message, now: int) -> str | None:
-        self.ahead += self.rank(message)[0] > now + self.skew
-        return self.obsolete(message, now)
-
     def obsolete(self, message: Message, now: int) -> str | None:
-        reason = self.delivered.reason(message) or ("late" if self._is_late(message) else None)
-        return None if reason == "late" and self.keep_late else reason
-
-    def _is_late(self, message: Message) -> bool:
-        return message.sender != self.me and self.rank(message) <= self.last
+        late = message.sender != self.me and self.rank(message) <= self.last
+        return self.delivered.reason(message) or ("late" if late else None)
 
     def wait(self, message: Message, now: int) -> Wait | None:
         until = self.rank(message)[0] + self.bound
@@ -160,12 +145,10 @@ class Physical(Mechanism):
 
     def deliver(self, message: Message, now: int) -> list[Message]:
         rank = self.rank(message)
-        self.delivered_late += self._is_late(message)
         self.skipped += self.delivered.add(message)
         if message.sender != self.me:  # own ones are delivered at once, ahead of their rank: that makes nothing late
             self.last = max(self.last, rank)
-            if self.hybrid:
-                self.clock.witness(Hybrid(rank[0], rank[1]), now)
+            self.clock.witness(Hybrid(rank[0], rank[1]), now)
         return [message]
 
     def admit(self, joiner: ProcessId) -> TimeState:
@@ -178,14 +161,14 @@ class Physical(Mechanism):
         self.clock.now = Hybrid(*state.clock)
 
 
-Dated = tuple[ProcessId, int, int]
+Dated = tuple[ProcessId, Number, Number]
 """`(process, seq, sent_at)`: the last message of a process in the past of another message."""
 
 
 class DeltaStamp(Stamp, frozen=True, array_like=True, gc=False, tag=7):
     """When the message was multicast, and the last message of each process before it with its own date, ascending."""
 
-    sent_at: int
+    sent_at: Number
     past: tuple[Dated, ...]
 
     def renumbered(self, to: Renumber) -> Self:
@@ -195,7 +178,7 @@ class DeltaStamp(Stamp, frozen=True, array_like=True, gc=False, tag=7):
 class DeltaState(MechanismState, frozen=True, array_like=True, gc=False, tag=6):
     """What was delivered or given up, with dates."""
 
-    delivered: tuple[int, ...]
+    delivered: Vector
     past: tuple[Dated, ...]
 
     def renumbered(self, to: Renumber) -> Self:

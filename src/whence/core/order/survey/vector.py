@@ -41,6 +41,7 @@ from whence.core.order.survey.base import (
     ProcessId,
     Renumber,
     Stamp,
+    Vector,
     Wait,
     dense,
     gaps,
@@ -54,7 +55,7 @@ from whence.errors import BadFrame, UsageError
 class VectorStamp(Stamp, frozen=True, array_like=True, gc=False, tag=3):
     """`VC_m`, by process number."""
 
-    clock: tuple[int, ...]
+    clock: Vector
 
     def renumbered(self, to: Renumber) -> Self:
         return type(self)(renumbered(self.clock, to))
@@ -72,7 +73,7 @@ class CompactStamp(Stamp, frozen=True, array_like=True, gc=False, tag=4):
 class VectorState(MechanismState, frozen=True, array_like=True, gc=False, tag=3):
     """`VC` of the member that gave the state, and which chains are broken there."""
 
-    clock: tuple[int, ...]
+    clock: Vector
     broken: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
@@ -247,7 +248,7 @@ class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
 class IdState(MechanismState, frozen=True, array_like=True, gc=False, tag=2):
     """What was delivered of each process, the leaves of the context graph, and what was given up."""
 
-    delivered: tuple[int, ...]
+    delivered: Vector
     leaves: tuple[Id, ...]
     dead: tuple[Id, ...] = ()
 

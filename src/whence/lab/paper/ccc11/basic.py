@@ -13,7 +13,7 @@ import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
 from whence.core.ring.base import BUSY, Applicant, Ring
 from whence.core.ring.config import RingConfig
-from whence.core.ring.context import Announce, Context, Edge, Rejected, State, Timer
+from whence.core.ring.context import Announce, Context, Edge, Rejected, State
 
 COORDINATOR = (State.PROBATION, State.OWNER)
 
@@ -54,14 +54,6 @@ class BasicRing(Ring):
         match m:
             case msg.CJoin():
                 self.edges.on_cjoin(sender, m)
-            case msg.AckCJoin():
-                self.founding.heard_owner(sender)
-                if self.applicant.accepts(sender, m):
-                    self.edges.take_ticket(sender, m)
-            case msg.Reject():
-                if m.owner:
-                    self.founding.heard_owner(sender)
-                self.applicant.on_reject(sender, m)
                 self.edges.early = []
             case msg.Who():
                 self.edges.reject(sender, m.nonce, "not asked for a ticket")
@@ -76,18 +68,10 @@ class BasicRing(Ring):
             case msg.NackLeave():
                 self.edges.on_nack_leave(m)
             case _:
-                pass  # the fault-tolerant protocol's
+                super()._receive(sender, m)
 
-    def _timer(self, timer: Timer) -> None:
-        match timer:
-            case Timer.APPLY:
-                self.applicant.apply()
-            case Timer.QUARANTINE:
-                self.founding.complete()
-            case Timer.LOOK:
-                self.founding.look()
-            case _:
-                raise AssertionError(timer)
+    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
+        self.edges.take_ticket(sender, grant)
 
 
 class Edges:
