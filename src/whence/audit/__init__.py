@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from whence.audit.history import check as check_history
     from whence.audit.history import read as read_history
     from whence.audit.spark.driver import Audit, audit, audit_files
-    from whence.audit.spark.explain import chain, export_shiviz, neighbourhood
     from whence.audit.spark.findings import Summary
     from whence.audit.spark.histories import check as check_histories
     from whence.audit.spark.keyed import audit_stream
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 _WHERE = {
     "history": {"check_history": "check", "read_history": "read"},
     "spark.driver": ("Audit", "audit", "audit_files"),
-    "spark.explain": ("chain", "export_shiviz", "neighbourhood"),
     "spark.findings": ("Summary",),
     "spark.histories": {"check_histories": "check"},
     "spark.keyed": ("audit_stream",),
@@ -69,13 +67,10 @@ __all__ = [
     "audit",
     "audit_files",
     "audit_stream",
-    "chain",
     "check_histories",
     "check_history",
-    "export_shiviz",
     "load_grid",
     "metrics",
-    "neighbourhood",
     "open_trace",
     "read",
     "read_history",

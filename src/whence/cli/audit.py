@@ -61,7 +61,7 @@ def audit(args: argparse.Namespace) -> int:
             metrics=args.measure,
             complete=args.complete,
             error_rate=args.error_rate,
-            sparse=args.verdicts != "all" and not args.measure,
+            sparse=args.verdicts != "all",
             command=command,
         )
         took = time.monotonic() - began

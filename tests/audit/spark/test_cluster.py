@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 import whence
 from tests.audit.spark import traces as spark_traces
 from tests.audit.spark.cluster import WAIT, Cluster
-from tests.audit.spark.session import spark  # noqa: F401
 from whence.cli import main
 
 pytestmark = pytest.mark.long
@@ -70,7 +69,7 @@ keys = [2, 3]
 
 
 @pytest.mark.parametrize("grid", [SIM, SCALE], ids=["sim", "scale"])
-def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: str) -> None:  # noqa: F811
+def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: str) -> None:
     """Points run on the workers, with our package shipped to them, and give what they give here. Here first: what numba
     has compiled is shipped, too, so that executors compile nothing."""
     (tmp_path / "grid.toml").write_text(grid)
@@ -95,7 +94,7 @@ def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: st
 
 
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of whence[connect]")
-def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
     """An audit by way of a server that knows nothing of us: our package is sent to it."""
     made, _ = spark_traces.make(10_000, runs=2, origins=5, members=40, wrongs=4)
     spark_traces.write(made, tmp_path / "trace")
@@ -129,7 +128,7 @@ print(json.dumps(counts))
 
 
 @pytest.mark.parametrize("where", ["local-cluster[2,1,1024]", "connect"])
-def test_a_session_of_ones_own(cluster: Cluster, spark: SparkSession, tmp_path: Path, where: str) -> None:  # noqa: F811
+def test_a_session_of_ones_own(cluster: Cluster, spark: SparkSession, tmp_path: Path, where: str) -> None:
     """`audit(df)` on executors that are processes of their own, and by way of Spark Connect; runs whole and spread."""
     if where == "connect" and find_spec("grpc") is None:
         pytest.skip("Spark Connect needs the packages of whence[connect]")
@@ -150,7 +149,7 @@ def test_a_session_of_ones_own(cluster: Cluster, spark: SparkSession, tmp_path: 
     )
 
 
-def test_a_worker_is_killed_in_mid_job(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_a_worker_is_killed_in_mid_job(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
     made, injected = spark_traces.make(1_100_000, runs=10, origins=20, members=100, wrongs=20)
     spark_traces.write(made, tmp_path / "trace", layout="mixed", files=12)
     command = [sys.executable, "-m", "whence", "audit", str(tmp_path / "trace")]

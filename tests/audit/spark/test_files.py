@@ -6,7 +6,6 @@ With Spark the same code runs in tasks: tests/audit/spark/test_spark.py compares
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -22,7 +21,8 @@ import pytest
 from tests.audit.judge.batch.rows import HOSTILE, A, B, judge, step, table_of, triangle
 from tests.audit.judge.traces import pairs
 from tests.audit.spark import traces
-from tests.audit.spark.traces import Injected, make, write
+from tests.audit.spark.disk import fill
+from tests.audit.spark.traces import Injected, make, spoil, write
 from tests.lab.sim.runs import Run
 from whence.audit import audit_files
 from whence.audit.judge.batch import tables as results
@@ -171,31 +171,6 @@ def test_a_file_cut_in_the_middle_of_a_line_accuses_nobody(tmp_path: Path, run: 
 # -- bad input
 
 
-def spoil(trace: Path, tables: list[pa.Table]) -> dict[str, str]:
-    """Bad files of every kind into a directory; name -> a word of the reason that has to be given."""
-    trace.mkdir(parents=True, exist_ok=True)
-    pq.write_table(tables[3], trace / "whole.parquet")
-    whole = (trace / "whole.parquet").read_bytes()
-    (trace / "whole.parquet").unlink()
-    (trace / "truncated.parquet").write_bytes(whole[: len(whole) // 2])
-    (trace / "empty.parquet").write_bytes(b"")
-    (trace / "noise.parquet").write_bytes(bytes(range(256)) * 40)
-    (trace / "headless.parquet").write_bytes(b"PAR1" + b"\0" * 100)
-    pq.write_table(pa.table({"name": ["x"], "value": [1]}), trace / "foreign.parquet")
-    at = tables[3].schema.get_field_index("lseq")
-    pq.write_table(tables[3].set_column(at, "lseq", tables[3]["lseq"].cast(pa.string())), trace / "typed.parquet")
-    (trace / "noise.jsonl").write_bytes(b"\xff\xfe\x00\n{]\nnull\n")
-    return {
-        "truncated.parquet": "truncated",
-        "empty.parquet": "empty",
-        "noise.parquet": "not a Parquet file",
-        "headless.parquet": "damaged",
-        "foreign.parquet": "no column 'run', 'cluster', 'member', 'lseq', 'kind', 'event'",
-        "typed.parquet": "column 'lseq' is string",
-        "noise.jsonl": "",
-    }
-
-
 def test_bad_files_beside_good_ones(tmp_path: Path) -> None:
     tables = make(8_000, runs=4, origins=5, members=20, wrongs=4)[0]
     write(tables[:3], tmp_path / "good")
@@ -212,28 +187,6 @@ def test_bad_files_beside_good_ones(tmp_path: Path) -> None:
     for row in bad:
         assert reasons[Path(row["file"]).name] in row["reason"], row
         assert row["position"] == -1 or row["file"].endswith(".jsonl")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400", "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a small file system cannot be mounted here (that takes root)")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(place: Path, but: int = 0) -> None:
-    """Leave no room, but so many bytes."""
-    with pytest.raises(OSError), (place / "ballast").open("wb", buffering=0) as ballast:
-        while True:
-            ballast.write(b"x" * 4096)
-    os.truncate(place / "ballast", (place / "ballast").stat().st_size - but)
 
 
 def test_a_full_disk_while_tables_are_written(tmp_path: Path, small_disk: Path) -> None:

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from tests.audit.spark.session import spark  # noqa: F401
 from tests.data import recorded
 from whence.audit import Summary, audit_files
 from whence.audit.judge.clocks import ClockStep, judge
@@ -331,7 +330,7 @@ def test_logs_that_others_recorded(name: str, expression: str, wanted: list[tupl
     assert found_in([(record.host, record.clock) for record in load_log(path, expression).records]) == wanted
 
 
-def test_a_recorded_log_by_the_driver(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_a_recorded_log_by_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     logs = recorded("shiviz")
     both = [logs / "reliable-broadcast.log", logs / "simple-reliable-broadcast.log"]
     found = audit(both, tmp_path / "here", AKKA)

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.audit.spark import traces as spark_traces
-from tests.audit.spark.session import spark  # noqa: F401
-from tests.audit.spark.test_files import fill, small_disk, spoil  # noqa: F401
+from tests.audit.spark.disk import fill
+from tests.audit.spark.traces import spoil
 from whence.audit import audit_files, read_table
 from whence.audit.spark.stream import StreamAudit, read_stream, watch
 from whence.audit.spark.sweep import Grid, finished, run_missing
@@ -32,8 +32,8 @@ def quarantined(rows: list[Any]) -> Counter[str]:
 
 
 def test_a_full_disk_under_a_sweep(
-    spark: SparkSession,  # noqa: F811
-    small_disk: Path,  # noqa: F811
+    spark: SparkSession,
+    small_disk: Path,
 ) -> None:
     grid = Grid("g", "json:dumps", 1, {}, {"x": [1]})
     run_missing(spark, grid, small_disk / "sweep")  # dumps gives no dict: a point that fails is a result, too
@@ -47,7 +47,7 @@ def test_a_full_disk_under_a_sweep(
     assert len(finished(small_disk / "sweep")) == 18
 
 
-def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: list[pa.Table]) -> None:  # noqa: F811
+def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: list[pa.Table]) -> None:
     trace, out = tmp_path / "trace", tmp_path / "watch"
     spark_traces.write(tables[:3], trace)
     reasons = spoil(trace, tables)
@@ -64,9 +64,9 @@ def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: li
 
 
 def test_a_full_disk_under_a_stream(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     tmp_path: Path,
-    small_disk: Path,  # noqa: F811
+    small_disk: Path,
     tables: list[pa.Table],
 ) -> None:
     trace, out = tmp_path / "trace", small_disk / "watch"

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from tests.audit.history import cases
 from tests.audit.history.reference import Reference
-from tests.audit.spark.session import spark  # noqa: F401
 from tests.long import few
 from whence.audit.history import History, check, read
 from whence.audit.history.levels import TRANSACTIONAL
@@ -27,7 +26,7 @@ from whence.errors import HistoryError
 SCHEMA = "history string, session string, txn long, op long, kind string, key long, value long"
 
 
-def table(spark: SparkSession, found: dict[str, History]) -> DataFrame:  # noqa: F811
+def table(spark: SparkSession, found: dict[str, History]) -> DataFrame:
     made = []
     for name, history in found.items():
         for op, (session, txn, kind, key, value) in enumerate(history.rows()):
@@ -43,7 +42,7 @@ def verdicts(checked: histories.Checked) -> dict[str, dict[str, bool]]:
     return told
 
 
-def test_many_side_by_side(spark: SparkSession) -> None:  # noqa: F811
+def test_many_side_by_side(spark: SparkSession) -> None:
     rng = Random(30)
     found = {f"h{n}": cases.generated(rng, 6, 3, 3, 3) for n in range(60)}
     found = {name: history for name, history in found.items() if history.key.size}
@@ -63,7 +62,7 @@ def test_many_side_by_side(spark: SparkSession) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("number", few([2, 1, 0, 3], 2))
-def test_one_is_spread(spark: SparkSession, number: int) -> None:  # noqa: F811
+def test_one_is_spread(spark: SparkSession, number: int) -> None:
     """By session, by key, by blocks of sessions; in one block and in one for each session."""
     rng = Random(40 + number)
     history = cases.generated(rng, 60, 5, 6, 4, repair=number < 3)
@@ -85,7 +84,7 @@ def test_one_is_spread(spark: SparkSession, number: int) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("number", few([3, 0, 1, 2], 2))
-def test_lists_are_spread(spark: SparkSession, number: int) -> None:  # noqa: F811
+def test_lists_are_spread(spark: SparkSession, number: int) -> None:
     """The same verdicts and counts of bad reads as in one place; strings are coded, too."""
     rng = Random(70 + number)
     while True:
@@ -110,7 +109,7 @@ def test_lists_are_spread(spark: SparkSession, number: int) -> None:  # noqa: F8
             Reference(history).recheck(json.loads(row["finding"]))
 
 
-def test_single_operations_are_spread(spark: SparkSession) -> None:  # noqa: F811
+def test_single_operations_are_spread(spark: SparkSession) -> None:
     history = cases.history("w(1,1,0,0) r(1,1,1,1) w(2,1,1,2) r(2,1,2,3) r(1,0,2,4)")
     found = histories.check(table(spark, {"h": history}).drop("history"))
     assert verdicts(found) == {"history": check(history).levels} and "CCv" in verdicts(found)["history"]
@@ -122,7 +121,7 @@ LARGE = 2_000
 
 @pytest.mark.skipif(cases.DATA is None, reason=cases.WHY_SKIPPED)
 @pytest.mark.parametrize("large", few([False, True], 1))
-def test_recorded_histories(spark: SparkSession, large: bool) -> None:  # noqa: F811
+def test_recorded_histories(spark: SparkSession, large: bool) -> None:
     """Side by side: what is expected of each, at every level. Lists are a table of their own."""
     assert cases.DATA is not None
     expected = {each["file"]: each for size in (False, True) for each in cases.recorded(size)}
@@ -161,7 +160,7 @@ def arrow(name: str, history: History) -> pa.Table:
     return pa.table(columns | {"value": pa.array(columns["value"], kind_of_value)})
 
 
-def test_strings_are_coded(spark: SparkSession) -> None:  # noqa: F811
+def test_strings_are_coded(spark: SparkSession) -> None:
     made = [("a", 0, 0, "w", "x", "1"), ("a", 1, 0, "r", "x", None), ("b", 0, 0, "r", "y", "9")]
     df = spark.createDataFrame(made, "session string, txn long, op long, kind string, key string, value string")
     found = histories.check(df, TRANSACTIONAL)
@@ -171,13 +170,13 @@ def test_strings_are_coded(spark: SparkSession) -> None:  # noqa: F811
     assert "both write x, and" in told["ThinAirRead"]["story"] and "w(x)=1" in told["ThinAirRead"]["story"]
 
 
-def test_a_value_written_twice_is_named(spark: SparkSession) -> None:  # noqa: F811
+def test_a_value_written_twice_is_named(spark: SparkSession) -> None:
     df = table(spark, {"h": cases.history("w(1,1,0,0) w(1,1,1,1) r(1,1,2,2)")})
     for source in (df, df.drop("history")):
         assert "written twice" in histories.check(source, TRANSACTIONAL).verdicts.collect()[0]["notes"]
 
 
-def test_bad_tables_are_named(spark: SparkSession) -> None:  # noqa: F811
+def test_bad_tables_are_named(spark: SparkSession) -> None:
     with pytest.raises(HistoryError, match="no column 'session'"):
         histories.check(spark.createDataFrame([(1,)], "x long"))
     df = table(spark, {"h": cases.history("w(1,1,0,0)")}).drop("history")

@@ -11,22 +11,18 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.audit.spark.session import spark
 from tests.long import few
-from whence.audit import audit, audit_files
+from whence.audit import audit_files
 from whence.audit.spark import ingest, sources
 from whence.audit.spark.measure import metrics
 from whence.audit.spark.tables import read_table, require, spark_schema
 from whence.audit.trace import Row, open_trace
-from whence.errors import UsageError
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import load
 
-__all__ = ["spark"]
-
 SCENARIOS = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios"
 SECOND = 10**9
-Scope = tuple[str, str, str | None, int | None]
+Scope = tuple[str, str, str | None]
 
 
 def events_of(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
@@ -41,16 +37,6 @@ def hostile(seed: int) -> list[Row]:
     return rows
 
 
-def judged(rows: Iterable[Row]) -> list[tuple[object, ...]]:
-    """A verdict for every delivery; which one does not matter here."""
-    kinds = ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
-    return [
-        (r.run, r.cluster, r.member, r.lseq, r.event, r.origin, 1, kinds[r.lseq % 6], "causal", None, None, None, False)
-        for r in rows
-        if r.kind == "deliver"
-    ]
-
-
 def nearest_rank(values: list[float], q: float) -> float:
     ordered = sorted(values)
     return ordered[max(0, -int(-q * len(ordered) // 1) - 1)]
@@ -59,8 +45,8 @@ def nearest_rank(values: list[float], q: float) -> float:
 class Plain:
     """The independent account."""
 
-    def __init__(self, rows: list[Row], window: int | None) -> None:
-        self.rows, self.window = rows, window
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
         self.values: dict[tuple[Scope, str], float] = {}
         self.born: dict[tuple[str, str, str | None], int] = {}
         for r in rows:
@@ -68,22 +54,18 @@ class Plain:
                 key = (r.run, r.cluster, r.event)
                 self.born[key] = min(r.t_ns, self.born.get(key, r.t_ns))
 
-    def start(self, t: int) -> int | None:
-        return None if self.window is None else t // self.window * self.window
-
-    def scopes(self, r: Row, member: str, t: int) -> set[Scope]:
-        return {(r.run, r.cluster, m, w) for m in (None, member) for w in (None, self.start(t))}
+    def scopes(self, r: Row, member: str) -> set[Scope]:
+        return {(r.run, r.cluster, None), (r.run, r.cluster, member)}
 
     def count(self) -> None:
         groups: dict[Scope, list[Row]] = defaultdict(list)
         for r in self.rows:
-            for scope in self.scopes(r, r.member, r.t_ns):
+            for scope in self.scopes(r, r.member):
                 groups[scope].append(r)
         for scope, mine in groups.items():
             n = Counter(r.kind for r in mine)
             put = {"published": n["publish"], "received": n["receive"], "delivered": n["deliver"]}
-            span = (max(r.t_ns for r in mine) - min(r.t_ns for r in mine)) / 1e9
-            seconds = span if scope[3] is None else (self.window or 0) / 1e9
+            seconds = (max(r.t_ns for r in mine) - min(r.t_ns for r in mine)) / 1e9
             if seconds:
                 put["publishes_per_s"] = n["publish"] / seconds
                 put["deliveries_per_s"] = n["deliver"] / seconds
@@ -123,7 +105,7 @@ class Plain:
         for r in self.rows:
             born = self.born.get((r.run, r.cluster, r.event))
             if r.kind == "deliver" and r.member != r.origin and born is not None:
-                for scope in self.scopes(r, r.member, r.t_ns):
+                for scope in self.scopes(r, r.member):
                     groups[scope].append((r.t_ns - born) / 1e6)
         for scope, ms in groups.items():
             assert len(ms) < 10_000  # so that the approximation has to be exact
@@ -151,7 +133,7 @@ class Plain:
             for (o, c, event), t in self.born.items():
                 if (o, c) != (of, cluster) or t < begun:
                     continue
-                for scope in self.scopes(each[-1][0], each[-1][0].member, t):
+                for scope in self.scopes(each[-1][0], each[-1][0].member):
                     what = sums[scope]
                     what["due"] += 1
                     if event in have["deliver"]:
@@ -165,48 +147,37 @@ class Plain:
             self.values[scope, "loss"] = what["lost"] / what["due"]
 
     def spread(self) -> None:
-        there: dict[tuple[str, str, int | None], set[str]] = defaultdict(set)
-        load: dict[tuple[str, str, int | None], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+        there: dict[tuple[str, str], set[str]] = defaultdict(set)
+        load: dict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         names = {"publish": "published", "deliver": "delivered", "send": "sends"}
         for r in self.rows:
-            for w in {None, self.start(r.t_ns)}:
-                there[r.run, r.cluster, w].add(r.member)
-                if r.kind in names:
-                    load[r.run, r.cluster, w][names[r.kind]][r.member] += 1
-                if r.kind == "receive" and r.peer:
-                    load[r.run, r.cluster, w]["served"][r.peer] += 1
-        for (of, cluster, w), members in there.items():
+            there[r.run, r.cluster].add(r.member)
+            if r.kind in names:
+                load[r.run, r.cluster][names[r.kind]][r.member] += 1
+            if r.kind == "receive" and r.peer:
+                load[r.run, r.cluster]["served"][r.peer] += 1
+        for (of, cluster), members in there.items():
             for name in ("published", "delivered", "sends", "served"):
-                xs = sorted(load[of, cluster, w][name][m] for m in members)
+                xs = sorted(load[of, cluster][name][m] for m in members)
                 if name == "served":
                     for m in members:
-                        self.values[(of, cluster, m, w), name] = float(load[of, cluster, w][name][m])
+                        self.values[(of, cluster, m), name] = float(load[of, cluster][name][m])
                 n, mean = len(xs), sum(xs) / len(xs)
                 if mean:
-                    scope = (of, cluster, None, w)
+                    scope = (of, cluster, None)
                     self.values[scope, f"{name}_cv"] = (sum((x - mean) ** 2 for x in xs) / n) ** 0.5 / mean
                     pairs = sum(abs(a - b) for a in xs for b in xs)  # the definition, not the shortcut
                     self.values[scope, f"{name}_gini"] = pairs / (2 * n * n * mean)
                     self.values[scope, f"{name}_max_over_mean"] = max(xs) / mean
 
-    def judge(self) -> None:
-        names = {0: "in_order", 1: "inverted", 2: "over_gap", 3: "after_gap", 4: "duplicate", 5: "unknown"}
-        for r in self.rows:
-            if r.kind == "deliver":
-                for scope in self.scopes(r, r.member, r.t_ns):
-                    for i, name in names.items():
-                        old = self.values.get((scope, name), 0.0)
-                        self.values[scope, name] = old + (r.lseq % 6 == i)
 
-
-def compare(spark: SparkSession, rows: list[Row], window: int | None) -> dict[tuple[Scope, str], float]:
+def compare(spark: SparkSession, rows: list[Row]) -> dict[tuple[Scope, str], float]:
     """Every value of both accounts, and no value in one alone."""
-    plain = Plain(rows, window)
-    for part in (plain.count, plain.wait, plain.lose, plain.spread, plain.judge):
+    plain = Plain(rows)
+    for part in (plain.count, plain.wait, plain.lose, plain.spread):
         part()
-    verdicts = spark.createDataFrame(judged(rows), spark_schema("verdicts"))
-    table = require(metrics(events_of(spark, rows), verdicts, window), "metrics").collect()
-    ours = {((r.run, r.cluster, r.member, r.window_start_ns), r.name): r.value for r in table}
+    table = require(metrics(events_of(spark, rows)), "metrics").collect()
+    ours = {((r.run, r.cluster, r.member), r.name): r.value for r in table}
     assert len(ours) == len(table), "a value is there twice"
     assert ours.keys() == plain.values.keys()
     wrong = {k: (ours[k], v) for k, v in plain.values.items() if ours[k] != pytest.approx(v, rel=1e-9, abs=1e-12)}
@@ -216,8 +187,8 @@ def compare(spark: SparkSession, rows: list[Row], window: int | None) -> dict[tu
 
 @pytest.mark.parametrize("seeds", few([[3], [3, 11]], 1), ids=len)
 def test_whole_runs_of_the_simulator(spark: SparkSession, seeds: Sequence[int]) -> None:
-    values = compare(spark, [row for seed in seeds for row in hostile(seed)], None)
-    whole = ("hostile-3", "main", None, None)
+    values = compare(spark, [row for seed in seeds for row in hostile(seed)])
+    whole = ("hostile-3", "main", None)
     assert values[whole, "recovery_recovered"] > 0
     assert values[whole, "buffer_fill_max"] > values[whole, "buffer_fill_mean"] >= 1
     assert values[whole, "control_bytes_mean"] > 0
@@ -225,7 +196,7 @@ def test_whole_runs_of_the_simulator(spark: SparkSession, seeds: Sequence[int]) 
 
 def awkward() -> list[Row]:
     """What those runs do not have: losses of every kind, a second life from a checkpoint, one from a snapshot, sends,
-    an id used twice, an event that nobody published, a window without anything."""
+    an id used twice, an event that nobody published."""
     rows: list[Row] = []
     steps: Counter[str] = Counter()
 
@@ -267,13 +238,13 @@ def awkward() -> list[Row]:
     return rows
 
 
-def test_losses_restarts_windows(spark: SparkSession) -> None:
-    values = compare(spark, awkward(), 2 * SECOND)
-    b, c, d = (("r", "c", m, None) for m in ("b#1", "c#2", "d#2"))
+def test_losses_and_restarts(spark: SparkSession) -> None:
+    values = compare(spark, awkward())
+    b, c, d = (("r", "c", m) for m in ("b#1", "c#2", "d#2"))
     assert [values[b, f"lost_{x}"] for x in ("late", "held", "never_received")] == [1, 2, 1]
     assert (values[c, "due"], values[c, "lost"]) == (8, 6)
     assert (values[d, "due"], values[d, "lost"]) == (3, 2)
-    assert (("r", "c", "c#1", None), "due") not in values, "its second life goes on from there"
+    assert (("r", "c", "c#1"), "due") not in values, "its second life goes on from there"
     assert values[b, "recovery_success"] == 0.25
 
 
@@ -284,13 +255,6 @@ def test_the_table_of_an_audit(spark: SparkSession, tmp_path: Path) -> None:
     audit_files([tmp_path / "trace"], tmp_path / "out", metrics=True, spark=spark)
     written = {tuple(row) for row in read_table(spark, tmp_path / "out", "metrics").collect()}
     events = ingest.events(sources.read(spark, [str(tmp_path / "trace")]))
-    assert written == {tuple(row) for row in metrics(events, audit(events).verdicts).collect()}
-    assert ("r", "c", "b#1", None, "buffer_fill_max", 2.0) in written
-
-
-def test_a_window_of_nothing_is_refused(spark: SparkSession) -> None:
-    empty = spark.createDataFrame([], spark_schema("events"))
-    verdicts = spark.createDataFrame([], spark_schema("verdicts"))
-    with pytest.raises(UsageError, match="at least 1 ns"):
-        metrics(empty, verdicts, 0)
-    assert metrics(empty, verdicts, SECOND).collect() == []
+    assert written == {tuple(row) for row in metrics(events).collect()}
+    assert ("r", "c", "b#1", "buffer_fill_max", 2.0) in written
+    assert metrics(events.where("false")).collect() == []

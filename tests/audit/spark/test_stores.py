@@ -20,7 +20,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.audit.spark import traces as spark_traces
-from tests.audit.spark.session import spark  # noqa: F401
 from whence.audit import audit_files
 from whence.audit.spark import place, tables
 from whence.audit.spark.ingest import find, plan
@@ -73,7 +72,7 @@ def rows_of(files: list[str]) -> list[dict[str, Any]]:
 
 
 def test_the_command_in_a_store(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     store: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.audit.spark.session import spark
 from tests.audit.spark.traces import make
 from tests.long import few
 from whence.audit.judge import Finding, Follower, Verdict
@@ -38,8 +37,6 @@ from whence.cli import main
 from whence.errors import TraceError, UsageError, WhenceError
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import load
-
-__all__ = ["spark"]
 
 SCENARIOS = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios"
 Verdicts = dict[tuple[str, str, str, int], dict[str, Any]]

@@ -287,3 +287,28 @@ def _interleaved(tables: list[pa.Table], piece: int = 1000) -> pa.Table:
     return (
         pa.concat_tables([t for _, _, t in sorted(pieces, key=lambda p: p[:2])]).unify_dictionaries().combine_chunks()
     )
+
+
+def spoil(trace: Path, tables: list[pa.Table]) -> dict[str, str]:
+    """Bad files of every kind into a directory; name -> a word of the reason that has to be given."""
+    trace.mkdir(parents=True, exist_ok=True)
+    pq.write_table(tables[3], trace / "whole.parquet")
+    whole = (trace / "whole.parquet").read_bytes()
+    (trace / "whole.parquet").unlink()
+    (trace / "truncated.parquet").write_bytes(whole[: len(whole) // 2])
+    (trace / "empty.parquet").write_bytes(b"")
+    (trace / "noise.parquet").write_bytes(bytes(range(256)) * 40)
+    (trace / "headless.parquet").write_bytes(b"PAR1" + b"\0" * 100)
+    pq.write_table(pa.table({"name": ["x"], "value": [1]}), trace / "foreign.parquet")
+    at = tables[3].schema.get_field_index("lseq")
+    pq.write_table(tables[3].set_column(at, "lseq", tables[3]["lseq"].cast(pa.string())), trace / "typed.parquet")
+    (trace / "noise.jsonl").write_bytes(b"\xff\xfe\x00\n{]\nnull\n")
+    return {
+        "truncated.parquet": "truncated",
+        "empty.parquet": "empty",
+        "noise.parquet": "not a Parquet file",
+        "headless.parquet": "damaged",
+        "foreign.parquet": "no column 'run', 'cluster', 'member', 'lseq', 'kind', 'event'",
+        "typed.parquet": "column 'lseq' is string",
+        "noise.jsonl": "",
+    }

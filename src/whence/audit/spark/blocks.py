@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from whence.audit.judge.batch.coding import READ, codes
-from whence.audit.judge.promises import PROMISES
 from whence.audit.spark import ingest
-from whence.audit.spark.findings import Judged, Out, Terms, judge_runs, refused, task_number
-from whence.audit.spark.ingest import RAW_LIMIT, Bad, Piece, schema_of, unknown_order
+from whence.audit.spark.findings import Out, RunFindings, Terms, judge_runs, refused, task_number
+from whence.audit.spark.ingest import Bad, Piece, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,44 +71,16 @@ def _packed(batches: list[pa.RecordBatch], number: int) -> Iterator[pa.RecordBat
     for at, field in enumerate(table.schema):
         if not pa.types.is_integer(field.type):
             table = table.set_column(at, field.name, table[field.name].cast(pa.string()).dictionary_encode())
-    good, bad = sound(table)
-    if bad.num_rows:
-        yield _block(REFUSED, str(number), bad, number)
-    for run, cluster, mine in by_run(good.select(_filled(good))):
+    yield from _blocks(*ingest.sound(table, KEYS), number)
+
+
+def _blocks(rows: pa.Table, bad: Sequence[Bad], number: int) -> Iterator[pa.RecordBatch]:
+    """Blocks of these rows, without columns that have no value, and one of the quarantine."""
+    if bad:
+        yield _block(REFUSED, str(number), ingest.bad_table(bad), number)
+    filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+    for run, cluster, mine in by_run(rows.select(filled)):
         yield _block(run, cluster, mine, number)
-
-
-def sound(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Rows that can be judged, and the others as the table `quarantine`."""
-    wrong: list[tuple[Any, str]] = []
-    there = set(table.column_names)
-    if "bad" in there and table["bad"].null_count < table.num_rows:
-        wrong.append((table["bad"].is_valid(), ""))
-    wrong += [(table[name].is_null(), f"no value in column {name!r}") for name in KEYS if table[name].null_count]
-    low: Any = pc.min(table["lseq"]).as_py()
-    if low is not None and low < 0:
-        wrong.append((pc.less(table["lseq"], pa.scalar(0)), "lseq is below 0"))
-    orders: list[str | None] = pc.unique(table["order"]).to_pylist() if "order" in there else []
-    for order in sorted({o for o in orders if o is not None} - set(PROMISES)):
-        wrong.append((pc.equal(table["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)))
-    bad: list[Bad] = []
-    gone: Any = None
-    for mask, why in wrong:
-        mask = pc.fill_null(mask, False)
-        new = mask if gone is None else pc.and_(mask, pc.invert(gone))
-        for row in table.filter(new).to_pylist():
-            file, position = row.pop("file", ""), row.pop("position", -1)
-            told, raw = row.pop("bad", None), row.pop("raw", None)
-            said = json.dumps({name: value for name, value in row.items() if value is not None})
-            bad.append(Bad(file, position, why or told, raw if told else said[:RAW_LIMIT]))
-        gone = mask if gone is None else pc.or_(gone, mask)
-    good = table if gone is None else table.filter(pc.invert(gone))
-    return good.drop_columns([name for name in ("bad", "raw") if name in there]), ingest.bad_table(bad)
-
-
-def _filled(rows: pa.Table) -> list[str]:
-    """Columns with a value. There are many without, and they are left out of blocks."""
-    return [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
 
 
 def of_pieces(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
@@ -123,11 +92,7 @@ def of_pieces(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
 
 def of_piece(number: int, piece: Piece) -> Iterator[pa.RecordBatch]:
     """The rows of this piece as blocks, and what is no row as a block of the quarantine."""
-    rows, bad = read([piece])
-    if bad:
-        yield _block(REFUSED, str(number), ingest.bad_table(bad), number)
-    for run, cluster, table in by_run(rows.select(_filled(rows))):
-        yield _block(run, cluster, table, number)
+    return _blocks(*read([piece]), number)
 
 
 def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
@@ -136,16 +101,14 @@ def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
     for piece in pieces:
         table, bad = ingest.read_piece(piece, READ)
         wrong += bad
-        zeros: Any = np.zeros(table.num_rows, np.int32)
-        files = pa.DictionaryArray.from_arrays(pa.array(zeros), [piece.file])
-        tables.append(table.append_column("file", files))
+        tables.append(table.append_column("file", ingest.constant(piece.file, "file", table.num_rows)))
     return pa.concat_tables(tables), wrong
 
 
-def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[Judged]:
+def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[RunFindings]:
     """Judge the runs in each of these groups of pieces. A run is in one group."""
 
-    def tables() -> Iterator[pa.Table | Judged]:
+    def tables() -> Iterator[pa.Table | RunFindings]:
         for mine in runs:
             rows, bad = read(mine)
             if bad:
@@ -155,13 +118,13 @@ def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[Judg
     return _judged_together(tables(), terms)
 
 
-def _judged_together(found: Iterable[pa.Table | Judged], terms: Terms) -> Iterator[Judged]:
+def _judged_together(found: Iterable[pa.Table | RunFindings], terms: Terms) -> Iterator[RunFindings]:
     """Judge the rows in these tables, small ones together: a call costs as much as thousands of rows. A run is in one
     table."""
     waiting: list[pa.Table] = []
     rows = 0
     for one in found:
-        if isinstance(one, Judged):
+        if isinstance(one, RunFindings):
             yield one
             continue
         waiting.append(one)
@@ -202,7 +165,7 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
 def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
     """The blocks of a run come to one of so many tasks, which judges it. `out`: how findings leave the task."""
 
-    def tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table | Judged]:
+    def tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table | RunFindings]:
         for run, cluster, mine in groups(batches):
             if run == REFUSED:
                 yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
@@ -215,9 +178,8 @@ def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
 
 def _named(table: pa.Table, run: str, cluster: str) -> pa.Table:
     """The rows of a run with these two columns."""
-    zeros: Any = np.zeros(table.num_rows, np.int32)
     for name, value in (("run", run), ("cluster", cluster)):
-        table = table.append_column(name, pa.DictionaryArray.from_arrays(pa.array(zeros), [value]))
+        table = table.append_column(name, ingest.constant(value, name, table.num_rows))
     return table
 
 

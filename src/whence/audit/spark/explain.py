@@ -1,22 +1,19 @@
-"""A closer look at one violation. What is wrong is said by `violations.detail`, in a sentence that names the events;
-here is how the one came to be in the past of the other (`chain`), and the steps around it, to be looked at with ShiViz
-(`draw` where a run is audited, from the rows that are there anyway; `neighbourhood` and `export_shiviz` afterwards).
+"""Pictures of violations: the steps around one, as a log for the ShiViz viewer.
 
-Everything is found in the trace itself: that a cause comes before an effect is shown by who delivered the one and then
-published the other, never by the protocol's timestamps.
+They are drawn where a run is judged, from the rows that are there anyway. What is wrong is said by `violations.detail`,
+in a sentence that names the events.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -26,20 +23,12 @@ import pyarrow.compute as pc
 from whence.audit.judge.batch.coding import Coded, Run, picked
 from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.kernel import PUBLISH
-from whence.audit.trace import COLUMNS, Row, shiviz
-from whence.errors import UsageError
-
-if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
-    from pyspark.sql import DataFrame
+from whence.audit.trace import Row, shiviz
 
 RADIUS: Final = 3
 """Steps of the same member before and after."""
 PER_RUN: Final = 3
 """Pictures of a run, of the first violation of each rule."""
-_COLUMNS: Final = [column.name for column in COLUMNS]
-
-
-# -- where a run is judged
 
 
 def draw(table: pa.Table, coded: Coded, wrong: pa.Table, most: int = 1 << 30) -> dict[str, bytes]:
@@ -119,85 +108,3 @@ def _short_trace(rows: list[Row]) -> list[Row]:
         out.append(msgspec.structs.replace(row, lseq=count[whose], reason=said))
         count[whose] += 1
     return out
-
-
-# -- afterwards, with Spark: rows are filtered before anything else is done
-
-
-def chain(events: DataFrame, violation: Mapping[str, Any]) -> list[Row]:
-    """The shortest true chain from the cause to the effect of an inversion or a gap (a row of `verdicts`): publish,
-    deliver, publish, ..., publish; where a member had it from a snapshot, that and its join. Empty if the trace has
-    none. Runs a query per link of the chain, and brings at most one row per member of each into memory."""
-    from pyspark.sql import functions as F
-
-    cause, effect = violation["event"], violation["cause_event"]
-    if violation["verdict"] != "inverted":
-        cause, effect = effect, cause
-    here = events.where((F.col("run") == violation["run"]) & (F.col("cluster") == violation["cluster"]))
-    told = here.where((F.col("kind") == "publish") & (F.col("event") == effect)).orderBy("lseq").limit(1).collect()
-    knows: dict[str, list[Row]] = {}  # member -> how it came to know the cause: the fewest links, then the first step
-    new: dict[str, list[Row]] = {}
-    of_cause = here.where(F.col("kind").isin("publish", "deliver") & (F.col("event") == cause))
-    found = [_row(r.asDict()) for r in of_cause.orderBy("lseq").collect()]
-    for published in [row for row in found if row.kind == "publish"][:1]:
-        for row in found:
-            new.setdefault(row.member, [published] if row == published else [published, row])
-    while told and new:
-        knows |= new
-        end = _row(told[0].asDict())
-        if end.member in knows and knows[end.member][-1].lseq < end.lseq:
-            return [*knows[end.member], end]
-        steps = {member: path[-1].lseq for member, path in knows.items()}
-        new = {
-            got.member: [*knows[gave.member], gave, got]
-            for gave, got in _told(here, {member: steps[member] for member in new})
-            if got.lseq < steps.get(got.member, got.lseq + 1)
-        }
-    return []
-
-
-def _told(here: DataFrame, knowing: dict[str, int]) -> list[tuple[Row, Row]]:
-    """Whom those who know tell: their publish (or snapshot) after that step, and the first delivery of any of these (or
-    join with it) at each member."""
-    from pyspark.sql import functions as F
-
-    who = F.broadcast(here.sparkSession.createDataFrame(list(knowing.items()), "member string, since long"))
-    row = F.struct(*_COLUMNS)
-    what = F.coalesce("event", "token").alias("what")
-    gave = here.where(F.col("kind").isin("publish", "snapshot")).join(who, "member").where("lseq > since")
-    got = here.where(F.col("kind").isin("deliver", "join")).select(what, "member", row.alias("got"))
-    both = got.join(gave.select(what, row.alias("gave")), "what")
-    first = both.groupBy("member").agg(F.min_by(F.struct("got", "gave"), "got.lseq").alias("x"))
-    pairs = first.select("x.got", "x.gave").collect()
-    return [(_row(p.gave.asDict()), _row(p.got.asDict())) for p in pairs]
-
-
-def neighbourhood(events: DataFrame, violation: Mapping[str, Any], radius: int = RADIUS) -> DataFrame:
-    """The rows around a violation: its own step, the steps at which its events (`event`, `cause_event` of a verdict,
-    `witness` of a violation) were published, and those at which the member itself or their publishers delivered them;
-    each with `radius` steps of the same member before and after. `violation`: a row of `verdicts` or `violations` as a
-    mapping."""
-    from pyspark.sql import functions as F
-
-    if radius < 0:
-        raise UsageError(f"a radius is a number of steps, not {radius}")
-    named = [violation.get("event"), violation.get("cause_event"), *(violation.get("witness") or ())]
-    wanted = sorted({str(event) for event in named if event is not None})
-    here = events.where((F.col("run") == violation["run"]) & (F.col("cluster") == violation["cluster"]))
-    theirs = here.where(F.col("kind").isin("publish", "deliver") & F.col("event").isin(wanted))
-    publishers = theirs.where("kind = 'publish'").select("member").distinct()
-    me = F.col("member") == violation["member"]
-    anchors = theirs.where(me).unionByName(theirs.join(F.broadcast(publishers), "member", "left_semi"))
-    if violation.get("lseq") is not None:
-        anchors = anchors.unionByName(here.where(me & (F.col("lseq") == violation["lseq"])))
-    near = anchors.select(F.col("member").alias("_m"), F.col("lseq").alias("_l")).distinct()
-    close = (F.col("member") == F.col("_m")) & F.col("lseq").between(F.col("_l") - radius, F.col("_l") + radius)
-    return here.join(F.broadcast(near), close, "left_semi")
-
-
-def export_shiviz(rows: DataFrame, path: str | os.PathLike[str]) -> int:
-    """Write a neighbourhood as a ShiViz log; returns the number of its rows. A host is a member; records say which
-    step of the member they are. This runs the query: hand in what a person can look at."""
-    found = _short_trace([_row(r.asDict()) for r in rows.collect()])
-    shiviz.write_log(found, path)
-    return len(found)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,8 +30,7 @@ from whence.audit.report.view import view, worst
 from whence.audit.spark import ingest
 from whence.audit.spark.explain import draw
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
-from whence.audit.spark.place import join, make_directory, replace_bytes
-from whence.audit.spark.tables import TASKS, Parts, arrow_schema, spark_schema
+from whence.audit.spark.tables import Parts, arrow_schema, spark_schema
 from whence.errors import UsageError
 
 TABLES: Final = ("verdicts", "violations", "members", "rates", "doubts", "quarantine")
@@ -138,7 +137,7 @@ class Summary:
         """What is in quarantine."""
         self.quarantined += quarantine.num_rows
         for row in quarantine.slice(0, SHOWN - len(self.refused)).to_pylist():
-            at = "" if row["position"] is None or row["position"] < 0 else f": position {row['position']}"
+            at = "" if row["position"] < 0 else f": position {row['position']}"
             self.refused.append(f"{row['file']}{at}: {row['reason']}")
 
     @property
@@ -201,7 +200,7 @@ def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
 # -- judging
 
 
-class Judged(NamedTuple):
+class RunFindings(NamedTuple):
     """What was found in runs, or in a part of one."""
 
     tables: dict[str, pa.Table]
@@ -220,7 +219,7 @@ def few(rows: int) -> bool:
     return _judged <= INTERPRETED
 
 
-def judge_runs(table: pa.Table, terms: Terms) -> Judged:
+def judge_runs(table: pa.Table, terms: Terms) -> RunFindings:
     """Judge all rows of some runs (columns `READ`, `file`, `position`)."""
     with interpreted(few(table.num_rows)):
         a = judged_runs.audited(code(table, complete=terms.complete))
@@ -239,7 +238,7 @@ def judge_runs(table: pa.Table, terms: Terms) -> Judged:
     summary = summed(a, members, wrong, table.num_rows)
     summary.doubt(found["doubts"])
     summary.rate(rate for _, rate in rates)
-    return Judged(found, summary, table, a)
+    return RunFindings(found, summary, table, a)
 
 
 def task_number() -> int:
@@ -249,9 +248,9 @@ def task_number() -> int:
     return 0 if context is None else int(context.partitionId())
 
 
-def refused(bad: pa.Table) -> Judged:
+def refused(bad: pa.Table) -> RunFindings:
     """What is no row."""
-    return Judged({"quarantine": bad}, Summary())
+    return RunFindings({"quarantine": bad}, Summary())
 
 
 # -- out of a task
@@ -259,17 +258,11 @@ def refused(bad: pa.Table) -> Judged:
 _PASSED: Final = "struct<run string, cluster string, what string, blob binary>"
 
 
-class Emit(Protocol):
-    """Takes what is found. `digests`: of all runs that it is found in, if a note of it is to be left."""
-
-    def __call__(self, found: Iterable[Judged], digests: Sequence[str] = ()) -> Iterator[pa.RecordBatch]: ...
-
-
 class Out(NamedTuple):
     """A way out of a task, and the schema of the rows that take it. Each has a column `passed`: what tasks leave for
     others (`whence.audit.spark.giant`)."""
 
-    emit: Emit
+    emit: Callable[[Iterable[RunFindings]], Iterator[pa.RecordBatch]]
     schema: str
 
 
@@ -279,7 +272,7 @@ def as_rows() -> Out:
     return Out(_emit_rows, f"{kinds}, passed {_PASSED}")
 
 
-def _emit_rows(found: Iterable[Judged], digests: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+def _emit_rows(found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
     for judged in found:
         for name, table in judged.tables.items():
             schema = arrow_schema(name)
@@ -295,29 +288,18 @@ def _batch(schema: pa.Schema, filled: dict[str, Any], rows: int) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _passed(judged: Judged) -> Any:
+def _passed(judged: RunFindings) -> Any:
     return pa.array([dict(zip(("run", "cluster", "what", "blob"), judged.passed or (), strict=True))], _LEFT)
 
 
 class TaskResult(msgspec.Struct):
-    """What a task says at its end; also its note, for the next audit."""
+    """What a task says at its end."""
 
     summary: Summary
     files: dict[str, dict[str, int]]
     """Table -> its files, and the rows in each."""
-    digests: list[str] = []
-    """Of the runs that were judged, each with what it was judged from; none: nothing is to be taken over."""
-    show: tuple[int, int] = (0, 0)
+    show: tuple[int, int]
     """How much there is to show in the one run that a page could be made of: violations, deliveries."""
-    note: str = ""
-    """The name of the note."""
-
-
-def leave_note(out: str, name: str, said: TaskResult) -> str:
-    """For the next audit. Returns the name of the note."""
-    make_directory(join(out, TASKS))
-    replace_bytes(join(out, TASKS, name), msgspec.json.encode(said))
-    return name
 
 
 def as_files(out: str, kind: str, sparse: bool = False) -> Out:
@@ -325,12 +307,13 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
     leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: of
     deliveries that are in order only ranges are written, into the table `in_order`."""
 
-    def emit(found: Iterable[Judged], digests: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def emit(found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
         total, show, shown = Summary(), (-1, -1), b""
         with Parts(out, f"{kind}-{task_number():05d}") as parts:
             for judged in found:
                 total.add(judged.summary)
-                total.refuse(judged.tables.get("quarantine", _NO_QUARANTINE))
+                if "quarantine" in judged.tables:
+                    total.refuse(judged.tables["quarantine"])
                 if judged.passed is not None:
                     yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
                 if judged.rows is not None:
@@ -347,9 +330,7 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                     parts.write(name, table)
             if shown:
                 parts.add(VIEWS, f"{parts.name}.arrow", shown)
-        said = TaskResult(total, parts.written, list(digests), show, f"{parts.name}.json")
-        if digests:
-            leave_note(out, said.note, said)
+        said = TaskResult(total, parts.written, show)
         yield _batch(_SUMS, {"summary": pa.array([msgspec.json.encode(said).decode()])}, 1)
 
     return Out(emit, f"summary string, passed {_PASSED}")
@@ -363,7 +344,6 @@ def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]
     return {**tables, "verdicts": exceptions, "in_order": ranges}
 
 
-_NO_QUARANTINE: Final = arrow_schema("quarantine").empty_table()
 _LEFT: Final = pa.struct(
     [pa.field(name, pa.string()) for name in ("run", "cluster", "what")] + [pa.field("blob", pa.binary())]
 )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from whence.audit.judge.batch.tables import violations_table
 from whence.audit.judge.clocks import ClockStep, judge
 from whence.audit.spark import ingest
-from whence.audit.spark.findings import Judged, Summary, counted, refused
+from whence.audit.spark.findings import RunFindings, Summary, counted, refused
 from whence.audit.spark.ingest import RAW_LIMIT, Bad, Piece
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened
 from whence.audit.spark.tables import arrow_schema
@@ -96,15 +96,7 @@ def _steps(file: str, log: Log) -> dict[str, list[dict[str, Any]]]:
     return runs
 
 
-def log_rows(file: str, how: Expressions) -> pa.Table:
-    """All of a log as rows of `ingest.RAW`: its steps, and what is none."""
-    log, bad = _load(file, how)
-    rows = [row for mine in (_steps(file, log) if log else {}).values() for row in mine]
-    schema = pa.schema([f for f in ingest.RAW if f.name not in ("bad", "raw")])
-    return ingest.raw_rows(file, pa.Table.from_pylist(rows, schema), bad)
-
-
-def judge_logs(how: Expressions, runs: Iterable[Iterable[Piece]]) -> Iterator[Judged]:
+def judge_logs(how: Expressions, runs: Iterable[Iterable[Piece]]) -> Iterator[RunFindings]:
     """Judge the executions in these logs."""
     for file in (piece.file for pieces in runs for piece in pieces):
         log, bad = _load(file, how)
@@ -121,4 +113,4 @@ def judge_logs(how: Expressions, runs: Iterable[Iterable[Piece]]) -> Iterator[Ju
                 "violations": violations_table(((0, one) for one in wrong), [(run, "")]),
             }
             members = len({row["member"] for row in rows})
-            yield Judged(made, Summary(len(rows), 1, members, **counted(made["violations"])))
+            yield RunFindings(made, Summary(len(rows), 1, members, **counted(made["violations"])))

@@ -30,7 +30,7 @@ from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.batch.pieces import Shared
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import pack, unpacked
-from whence.audit.spark.findings import Judged, Out, Summary, Terms, conflicts, counted, few, summed
+from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, conflicts, counted, few, summed
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together, at most."""
@@ -213,15 +213,15 @@ def _outlined(complete: bool) -> Any:
 
 
 def _rebuilt(out: Out, complete: bool) -> Any:
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[RunFindings]:
         for part in _parts(batches):
             outlines = [_thawed(one) for one in _emptied(part.blocks)]
             with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
                 shared, found, circles = pieces.rebuilt(outlines, _thawed(part.before[0]), complete)
             wrong = tables.violations_table(found, [part.run])
-            yield Judged({"violations": wrong}, Summary(circles=circles, **counted(wrong)))
+            yield RunFindings({"violations": wrong}, Summary(circles=circles, **counted(wrong)))
             for what, blob in _passed(shared):
-                yield Judged({}, Summary(), passed=(*part.run, what, blob))
+                yield RunFindings({}, Summary(), passed=(*part.run, what, blob))
 
     return lambda batches: out.emit(judged(batches))
 
@@ -240,7 +240,7 @@ def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
 
 
 def _judged(out: Out, complete: bool) -> Any:
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[RunFindings]:
         for part in _parts(batches):
             if part.blocks:
                 shared = _thawed(b"".join(_emptied(part.before)))
@@ -253,7 +253,7 @@ def _judged(out: Out, complete: bool) -> Any:
     return lambda batches: out.emit(judged(batches))
 
 
-def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared) -> Judged:
+def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared) -> RunFindings:
     """The tables of these members, except what needs all members; and the input of that."""
     a = piece.audited._replace(coded=piece.audited.coded._replace(runs=[run]))
     wrong, members = tables.violations(a), tables.members(a)
@@ -265,7 +265,7 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
     summary = summed(a, members, wrong, table.num_rows)
     summary.runs = summary.published = 0
     ended = _frozen(pieces.ended(piece, shared, members))
-    return Judged(made, summary, rows=table, passed=(*run, "ended 0", ended))
+    return RunFindings(made, summary, rows=table, passed=(*run, "ended 0", ended))
 
 
 # -- at the end
@@ -274,7 +274,7 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
 def _losses(out: Out, terms: Terms) -> Any:
     """What members lack, and owners of one ticket: from the states that all of them ended with."""
 
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[RunFindings]:
         for part in _parts(batches):
             shared, ended = _thawed(b"".join(part.before)), [_thawed(blob) for blob in _emptied(part.blocks)]
             with interpreted(few(0)):
@@ -292,6 +292,6 @@ def _losses(out: Out, terms: Terms) -> Any:
             summary = Summary(runs=1, published=len(shared.known.ids), **counted(made["violations"]))
             summary.doubt(made["doubts"])
             summary.rate(rate for _, rate in rates)
-            yield Judged(made, summary)
+            yield RunFindings(made, summary)
 
     return lambda batches: out.emit(judged(batches))

@@ -15,7 +15,7 @@ from functools import cache
 from io import BytesIO
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -26,14 +26,13 @@ import pyarrow.parquet as pq
 
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
-from whence.audit.spark.tables import MANIFEST, arrow_schema, spark_schema
+from whence.audit.spark.tables import MANIFEST, arrow_schema
 from whence.audit.trace.read import LINE_LIMIT, SUFFIXES
 from whence.audit.trace.schema import COLUMNS, PARQUET, TRACE_VERSION
 from whence.errors import TraceError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
@@ -57,7 +56,6 @@ NEEDED: Final = ("run", "cluster", "member", "lseq", "kind", "event")
 """Columns that a table has to have. Without `t_ns` all times are 0; `version` is then the current one."""
 _BLANK: Final = {"t_ns": 0, "version": TRACE_VERSION}
 _LEAST: Final = {"version": 1, "lseq": 0}
-_BITS: Final = {"int32": 31, "int64": 63}
 
 
 class Piece(NamedTuple):
@@ -245,39 +243,28 @@ def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
 
 
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
-    """What the footer tells is not read: a column with one value, a column of nulls."""
-    if not piece.rows:
-        return schema_of(columns).empty_table(), []
     wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
-    source = parquet(piece.file)
+    source, given = parquet(piece.file), dict(piece.given)
     footer = pq.read_metadata(source)
-    at = {footer.schema.column(c).path: c for c in range(footer.num_columns)}
-    known: dict[str, Any] = dict(piece.given)
-    if piece.of is not None:
-        known |= dict(zip(("run", "cluster"), piece.of, strict=True))
-    for name in wanted:
-        if name not in known and (name not in at or _all_null(footer, piece.groups, at[name])):
-            known[name] = _BLANK.get(name) if name not in at else None
-    there = [name for name in wanted if name not in known]
+    there = [name for name in wanted if name in footer.schema.names and name not in given]
     texts = [name for name in there if COLUMN[name].type == "text"]
     with pq.ParquetFile(source, metadata=footer, read_dictionary=texts) as file:
         table = file.read_row_groups(list(piece.groups), columns=there, use_threads=False)
-    full = [_constant(known[n], n, piece.rows) if n in known else _typed(table[n], n) for n in wanted]
+    full = [
+        _typed(table[name], name) if name in there else constant(given.get(name, _BLANK.get(name)), name, piece.rows)
+        for name in wanted
+    ]
     positions: Any = np.arange(piece.first, piece.end)
-    return _sound(piece.file, pa.table(full, names=wanted), pa.array(positions), columns)
+    rows = pa.table(full, names=wanted).append_column("position", pa.array(positions))
+    good, bad = sound(rows, _REQUIRED, piece.file)
+    return good.select([*columns, "position"]), bad
 
 
-def _all_null(footer: Any, groups: Sequence[int], at: int) -> bool:
-    told = [(footer.row_group(g).num_rows, footer.row_group(g).column(at).statistics) for g in groups]
-    return all(s is not None and s.has_null_count and s.null_count == n for n, s in told)
-
-
-def _constant(value: Any, name: str, rows: int) -> Any:
-    kind = TYPES[COLUMN[name].type]
-    if value is None:
-        return pa.nulls(rows, kind)
-    if COLUMN[name].type != "text":
-        return pa.repeat(pa.scalar(value).cast(kind), rows)
+def constant(value: Any, name: str, rows: int) -> Any:
+    """A column of this name with one value."""
+    kind = TYPES[COLUMN[name].type] if name in COLUMN else TYPES["text"]
+    if value is None or not pa.types.is_dictionary(kind):
+        return pa.repeat(pa.scalar(value, kind), rows) if value is not None else pa.nulls(rows, kind)
     zeros: Any = np.zeros(rows, np.int32)
     return pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
 
@@ -289,42 +276,44 @@ def _typed(column: Any, name: str) -> Any:
     return column.cast(pa.string()).dictionary_encode() if COLUMN[name].type == "text" else column.cast(kind)
 
 
-def _wrong(rows: pa.Table) -> Iterator[tuple[Any, str]]:
+def sound(rows: pa.Table, required: Sequence[str], file: str = "") -> Read:
+    """Rows that can be judged, and the others. `rows` may themselves say where each is from (`file`, `position`), and
+    which is no row and why not (`bad`, `raw`)."""
+    bad: list[Bad] = []
+    gone: Any = None
+    for mask, why in _wrong(rows, required):
+        mask = pc.fill_null(mask, False)
+        new = mask if gone is None else pc.and_(mask, pc.invert(gone))
+        for row in rows.filter(new).to_pylist():
+            where, position = row.pop("file", file), row.pop("position", -1)
+            told, raw = row.pop("bad", None), row.pop("raw", None)
+            said = json.dumps({name: value for name, value in row.items() if value is not None})
+            bad.append(Bad(where, position, why or told, raw if told else said[:RAW_LIMIT]))
+        gone = mask if gone is None else pc.or_(gone, mask)
+    good = rows if gone is None else rows.filter(pc.invert(gone))
+    return good.drop_columns([name for name in ("bad", "raw") if name in good.column_names]), bad
+
+
+def _wrong(rows: pa.Table, required: Sequence[str]) -> Iterator[tuple[Any, str]]:
     """Which rows cannot be judged, as masks, and why."""
-    for name in _REQUIRED:
+    there = set(rows.column_names)
+    if "bad" in there and rows["bad"].null_count < rows.num_rows:
+        yield rows["bad"].is_valid(), ""
+    for name in required:
         if rows[name].null_count:
             yield rows[name].is_null(), f"no value in column {name!r}"
     for name, least in _LEAST.items():
-        low = pc.min(rows[name]).as_py()
+        low = pc.min(rows[name]).as_py() if name in there else None
         if low is not None and low < least:
             yield pc.less(rows[name], pa.scalar(least)), f"{name} is below {least}"
-    if "order" in rows.column_names:
-        chunks: Any = rows["order"].chunks
-        for order in sorted({o for chunk in chunks for o in chunk.dictionary.to_pylist()} - set(PROMISES)):
-            yield pc.equal(rows["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)
+    chunks: Any = rows["order"].chunks if "order" in there else ()
+    for order in sorted({o for chunk in chunks for o in chunk.dictionary.to_pylist()} - {*PROMISES, None}):
+        # nobody knows what such a member promises, so it is not judged as if it promised nothing
+        known = f"unknown order {order!r} (known: {', '.join(PROMISES)})"
+        yield pc.equal(rows["order"].cast(pa.string()), pa.scalar(order)), known
 
 
-def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) -> Read:
-    """Rows that have all they need, and the others."""
-    rows = rows.append_column("position", positions)
-    bad: list[Bad] = []
-    gone: Any = None
-    for mask, why in _wrong(rows):
-        mask = pc.fill_null(mask, False)
-        new = mask if gone is None else pc.and_(mask, pc.invert(gone))
-        for row in rows.filter(new).select([*_REQUIRED, "position"]).to_pylist():
-            bad.append(Bad(file, row.pop("position"), why, json.dumps(row)[:RAW_LIMIT]))
-        gone = mask if gone is None else pc.or_(gone, mask)
-    rows = rows if gone is None else rows.filter(pc.invert(gone))
-    return rows.select([*columns, "position"]), bad
-
-
-def unknown_order(order: str) -> str:
-    """Why a row is refused. Nobody knows what such a member promises, so it is not judged as if it promised nothing."""
-    return f"unknown order {order!r} (known: {', '.join(PROMISES)})"
-
-
-# -- JSON lines: a block at a time if each of its lines is a row, else line by line
+# -- JSON lines
 
 
 def _read_lines(piece: Piece, columns: Sequence[str]) -> Read:
@@ -340,10 +329,10 @@ def _read_lines(piece: Piece, columns: Sequence[str]) -> Read:
             block = file.read(min(BLOCK_BYTES, piece.end - at))
             if not block.endswith(b"\n"):
                 block += file.readline(LINE_LIMIT)
-            lines = block.count(b"\n") + (not block.endswith(b"\n"))
-            fine = _at_once(block, lines, number, columns)
-            tables.append(fine if fine is not None else _one_by_one(piece.file, block, number, columns, bad))
-            number += lines
+            table, wrong = _of_block(piece.file, block, number, columns)
+            tables.append(table)
+            bad += wrong
+            number += _lines(block)
             while not block.endswith(b"\n") and (block := file.readline(LINE_LIMIT)):
                 pass  # the rest of a line that is too long
         if bad and start:
@@ -351,6 +340,10 @@ def _read_lines(piece: Piece, columns: Sequence[str]) -> Read:
             before = _newlines(file, start)
             bad = [one._replace(position=one.position + before) for one in bad]
     return pa.concat_tables(tables), bad
+
+
+def _lines(block: bytes) -> int:
+    return block.count(b"\n") + (not block.endswith(b"\n"))
 
 
 def _newlines(file: BinaryIO, end: int) -> int:
@@ -361,76 +354,56 @@ def _newlines(file: BinaryIO, end: int) -> int:
     return count
 
 
-def _at_once(block: bytes, lines: int, before: int, columns: Sequence[str]) -> pa.Table | None:
-    """The rows of a block in which each line is a row; None: something in it is not."""
-    decoder, wanted = _decoder(tuple(columns))
+def _of_block(file: str, block: bytes, before: int, columns: Sequence[str]) -> Read:
+    """The lines of a block, decoded at once if each is a row, else one by one. `before`: lines before them."""
+    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
+    decoder = _decoder(tuple(wanted))
+    bad: list[Bad] = []
+    rows: list[Any] | None
     try:
         rows = decoder.decode_lines(block)
-        if len(rows) != lines or max(map(len, block.split(b"\n"))) >= LINE_LIMIT - 1:
-            return None
-        table = pa.table([_column(rows, name) for name in wanted], names=wanted)
-    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, pa.ArrowException):
-        return None
-    if next(_wrong(table), None) is not None:
-        return None
-    positions: Any = np.arange(before + 1, before + 1 + lines)
-    fine: pa.Table = table.select(list(columns)).append_column("position", pa.array(positions))
-    return fine
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        rows = None
+    at = list(range(before + 1, before + 1 + _lines(block)))
+    if rows is None or len(rows) != len(at) or max(map(len, block.split(b"\n"))) >= LINE_LIMIT - 1:
+        rows, at = [], []
+        for number, line in enumerate(BytesIO(block), before + 1):
+            try:
+                row, why = decoder.decode(line), ""
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                why = ("" if line.endswith(b"\n") else "truncated: ") + str(error)
+            if len(line) >= LINE_LIMIT:
+                why = f"longer than {LINE_LIMIT} bytes: not a whence trace"
+            if why:
+                bad.append(Bad(file, number, why, line[:RAW_LIMIT].decode("utf-8", "replace").rstrip()))
+            else:
+                rows.append(row)
+                at.append(number)
+    table = pa.table([_column(rows, name) for name in wanted], names=wanted)
+    good, wrong = sound(table.append_column("position", pa.array(at, pa.int64())), _REQUIRED, file)
+    return good.select([*columns, "position"]), sorted(bad + wrong, key=lambda one: one.position)
 
 
 @cache
-def _decoder(columns: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], list[str]]:
-    """Of lines, with these columns and the required ones."""
-    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
-    kinds: dict[str, Any] = {name: str if COLUMN[name].type == "text" else int for name in wanted}
-    fields: list[Any] = [(name, kinds[name]) for name in _REQUIRED if name not in _BLANK]
-    fields += [(name, kinds[name], _BLANK[name]) for name in _REQUIRED if name in _BLANK]
-    fields += [(name, kinds[name] | None, None) for name in wanted if name not in _REQUIRED]
-    return msgspec.json.Decoder(msgspec.defstruct("Line", fields, gc=False)), wanted
+def _decoder(columns: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    """Of lines with these columns. Numbers that no row has are errors, like text that is no JSON."""
+    fields: list[Any] = []
+    for name in columns:
+        column = COLUMN[name]
+        bits = {"int32": 31, "int64": 63}.get(column.type, 0)
+        least = _LEAST.get(name, -(1 << bits))
+        kind: Any = str if column.type == "text" else Annotated[int, msgspec.Meta(ge=least, le=(1 << bits) - 1)]
+        if name in _BLANK:
+            fields.append((name, kind, _BLANK[name]))
+        else:
+            fields.append((name, kind) if column.required else (name, kind | None, None))
+    return msgspec.json.Decoder(msgspec.defstruct("Line", fields, gc=False, kw_only=True))
 
 
 def _column(rows: list[Any], name: str) -> Any:
     kind = COLUMN[name].type
     values = pa.array(list(map(attrgetter(name), rows)), pa.string() if kind == "text" else TYPES[kind])
     return values.dictionary_encode() if kind == "text" else values
-
-
-def _one_by_one(file: str, block: bytes, number: int, columns: Sequence[str], bad: list[Bad]) -> pa.Table:
-    """As `_at_once`; what is no row is added to `bad`."""
-    decoder, wanted = _decoder(tuple(columns))
-    rows: list[Any] = []
-    at: list[int] = []
-    for line in BytesIO(block):
-        number += 1
-        try:
-            row = decoder.decode(line)
-            why = _not_fitting(row, wanted)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            why = ("" if line.endswith(b"\n") else "truncated: ") + str(error)
-        if len(line) >= LINE_LIMIT:
-            why = f"longer than {LINE_LIMIT} bytes: not a whence trace"
-        if why is not None:
-            bad.append(Bad(file, number, why, line[:RAW_LIMIT].decode("utf-8", "replace").rstrip()))
-            continue
-        rows.append(row)
-        at.append(number)
-    arrays = [_column(rows, name) for name in columns]
-    return pa.table([*arrays, pa.array(at, pa.int64())], schema=schema_of(columns))
-
-
-def _not_fitting(row: Any, columns: Sequence[str]) -> str | None:
-    order = getattr(row, "order", None)
-    if order is not None and order not in PROMISES:
-        return unknown_order(order)
-    for name in columns:
-        value, kind = getattr(row, name), COLUMN[name].type
-        if value is None or kind == "text":
-            continue
-        if value < _LEAST.get(name, value):
-            return f"{name} is {value}, below {_LEAST[name]}"
-        if not -(1 << _BITS[kind]) <= value < 1 << _BITS[kind]:
-            return f"{name} is {value}: out of range"
-    return None
 
 
 # -- as tables
@@ -449,29 +422,19 @@ RAW: Final = pa.schema(
 """The columns of `events`, and those of `quarantine` with `reason` as `bad`; a row has either a `bad` or none."""
 
 
-def raw_schema() -> StructType:
-    """`RAW`, for Spark."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
-    return StructType(
-        [StructField(f.name, f.dataType) for f in spark_schema("events").fields]
-        + [StructField("position", LongType()), StructField("bad", StringType()), StructField("raw", StringType())]
-    )
-
-
 def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
     """What was read of a file, as rows of `RAW`: those of a trace, and what is no row."""
-    n = table.num_rows
-    there = set(table.column_names)
-    given: dict[str, Any] = {
-        f.name: table[f.name].cast(f.type) if f.name in there else pa.nulls(n, f.type) for f in RAW
-    }
-    given |= {"file": pa.repeat(file, n).cast(pa.string()), "bad": pa.nulls(n, pa.string())}
-    good = pa.Table.from_pydict({**given, "raw": given["bad"]}, schema=RAW)
-    wrong: dict[str, Any] = {f.name: pa.nulls(len(bad), f.type) for f in RAW}
-    wrong |= {"file": [b.file for b in bad], "position": [b.position for b in bad]}
-    wrong |= {"bad": [b.reason for b in bad], "raw": [b.raw for b in bad]}
-    return pa.concat_tables([good, pa.Table.from_pydict(wrong, schema=RAW)])
+    good = (
+        table if "file" in table.column_names else table.append_column("file", constant(file, "file", table.num_rows))
+    )
+    wrong = bad_table(bad).rename_columns(["file", "position", "bad", "raw"])
+    return pa.concat_tables([_as_raw(good), _as_raw(wrong)])
+
+
+def _as_raw(rows: pa.Table) -> pa.Table:
+    there = set(rows.column_names)
+    columns = [rows[f.name].cast(f.type) if f.name in there else pa.nulls(rows.num_rows, f.type) for f in RAW]
+    return pa.Table.from_arrays(columns, schema=RAW)
 
 
 def over(

@@ -1,14 +1,13 @@
 """The papers' quantities, from the rows of a trace: loss, latency, throughput, sizes, recovery, buffers, evenness of load.
 
-`metrics(events, verdicts, window_ns)` gives one row per run, cluster, member (null: all members), time window (null: the
-whole run) and name. What a value is, and which window a row counts in:
+`metrics(events)` gives one row per run, cluster, member (null: all members) and name:
 
 | name | what |
 |---|---|
 | `published`, `received`, `delivered` | rows of that kind; a delivery counts also when it is the second one |
-| `publishes_per_s`, `deliveries_per_s` | divided by the window, or by the time from the first row to the last |
-| `latency_p50_ms` `p90` `p99` `max` | publish to delivery at another member, by the window of the delivery. `percentile_approx` (Greenwald and Khanna), rank error at most 1/`ACCURACY` of the deliveries; the maximum is exact |
-| `due`, `lost`, `lost_late`, `lost_held`, `lost_never_received` | see `_losses`; by the window of the publish |
+| `publishes_per_s`, `deliveries_per_s` | divided by the time from the first row to the last |
+| `latency_p50_ms` `p90` `p99` `max` | publish to delivery at another member. `percentile_approx` (Greenwald and Khanna), rank error at most 1/`ACCURACY` of the deliveries; the maximum is exact |
+| `due`, `lost`, `lost_late`, `lost_held`, `lost_never_received` | see `losses` |
 | `loss` | `lost / due` |
 | `dropped_<reason>` | `drop` rows: `late` (given up before it came), `overflow`, `invalid`, `two_owners` |
 | `message_bytes_mean`, `message_bytes_max` | the payload of a published event |
@@ -19,9 +18,9 @@ whole run) and name. What a value is, and which window a row counts in:
 | `recovery_attempts`, `recovery_asked` | requests sent, and events they ask for (again each time) |
 | `recovery_recovered`, `recovery_given_up`, `recovery_success` | events that came because they were asked for, those given up, and the share of the former in both |
 | `served` | first receipts elsewhere that came from this member: what it sent that was of use |
-| `<x>_cv`, `<x>_gini`, `<x>_max_over_mean` | evenness of x = `published`, `delivered`, `served`, `sends` over the members that have a row in the window |
-| `in_order`, `inverted`, `over_gap`, `after_gap`, `duplicate`, `unknown` | deliveries with that verdict |
+| `<x>_cv`, `<x>_gini`, `<x>_max_over_mean` | evenness of x = `published`, `delivered`, `served`, `sends` over the members |
 
+Deliveries by verdict are in the table `members`. Of a part of a run: `metrics(events.where("t_ns >= ..."))`.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -31,43 +30,30 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F
 
-from whence.errors import UsageError
-
 ACCURACY = 10_000
 """Of the latency quantiles: their rank is wrong by at most 1/ACCURACY of the number of deliveries. Memory of an
 aggregation grows with it."""
 
 DROPS = ("late", "overflow", "invalid", "two-owners")
 LOADS = ("published", "delivered", "served", "sends")
-VERDICTS = ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
 
 _GROUP = ["run", "cluster"]
-_KEYS = ["run", "cluster", "member", "window_start_ns"]
+_KEYS = [*_GROUP, "member"]
 
 
-def metrics(events: DataFrame, verdicts: DataFrame, window_ns: int | None = None) -> DataFrame:
-    """All of the above: `run, cluster, member, window_start_ns, name, value`. Windows begin at multiples of
-    `window_ns`; without it there are only the whole runs."""
-    if window_ns is not None and window_ns < 1:
-        raise UsageError(f"a window is at least 1 ns long, not {window_ns}")
-    parts = (
-        counts(events, window_ns),
-        latencies(events, window_ns),
-        losses(events, window_ns),
-        evenness(events, window_ns),
-        verdict_counts(events, verdicts, window_ns),
-    )
-    return reduce(DataFrame.unionByName, parts)
+def metrics(events: DataFrame) -> DataFrame:
+    """All of the above: `run, cluster, member, name, value`."""
+    return reduce(DataFrame.unionByName, (make(events) for make in (counts, latencies, losses, evenness)))
 
 
-def counts(events: DataFrame, window_ns: int | None = None) -> DataFrame:
+def counts(events: DataFrame) -> DataFrame:
     """What one pass over the rows gives: counts, rates, sizes, recovery."""
     asked = F.when(F.col("reason").startswith("ask "), _range_size())
     gone = F.when(F.col("reason").startswith("give up "), _range_size())
     publish, send, recover = _is("publish"), _is("send"), _is("recover")
     clock = F.when(publish, F.col("clock"))
     entries = F.size(F.filter(F.split(clock, " "), lambda entry: entry != "-"))
-    summed = _scoped(_with_window(events, window_ns), window_ns).agg(
+    summed = _scoped(events).agg(
         F.count_if(publish).alias("published"),
         F.count_if(_is("receive")).alias("received"),
         F.count_if(_is("deliver")).alias("delivered"),
@@ -88,8 +74,7 @@ def counts(events: DataFrame, window_ns: int | None = None) -> DataFrame:
         F.coalesce(F.sum(F.when(recover, gone)), F.lit(0)).alias("recovery_given_up"),
         ((F.max("t_ns") - F.min("t_ns")) / 1e9).alias("span"),
     )
-    span = F.col("span") if window_ns is None else F.when(F.col("window_start_ns").isNull(), F.col("span"))
-    seconds = F.nullif(F.coalesce(span, F.lit((window_ns or 0) / 1e9)), F.lit(0.0))
+    seconds = F.nullif("span", F.lit(0.0))
     ended = F.col("recovery_recovered") + F.col("recovery_given_up")
     return _long(
         summed.withColumns(
@@ -102,20 +87,20 @@ def counts(events: DataFrame, window_ns: int | None = None) -> DataFrame:
     )
 
 
-def latencies(events: DataFrame, window_ns: int | None = None) -> DataFrame:
+def latencies(events: DataFrame) -> DataFrame:
     """From the publish of an event to its delivery at another member, in ms. Live, clocks of two machines are compared:
     a negative latency is one that is smaller than their difference, and stays in."""
     delivered = events.where(_is("deliver") & (F.col("member") != F.col("origin")))
-    waits = _with_window(delivered, window_ns).join(_publishes(events), [*_GROUP, "event"])
+    waits = delivered.join(_publishes(events), [*_GROUP, "event"])
     ms = (F.col("t_ns") - F.col("published_ns")) / 1e6
-    summed = _scoped(waits.withColumn("ms", ms), window_ns).agg(
+    summed = _scoped(waits.withColumn("ms", ms)).agg(
         F.percentile_approx("ms", [0.5, 0.9, 0.99], ACCURACY).alias("q"), F.max("ms").alias("latency_max_ms")
     )
     quantiles = {f"latency_p{p}_ms": F.col("q")[i] for i, p in enumerate((50, 90, 99))}
     return _long(summed.withColumns(quantiles).drop("q"))
 
 
-def losses(events: DataFrame, window_ns: int | None = None) -> DataFrame:
+def losses(events: DataFrame) -> DataFrame:
     """What members that are there at the end should have delivered and have not.
 
     `due`: published since the member began with nothing or with a snapshot; restarts from its own checkpoint go on with
@@ -139,20 +124,14 @@ def losses(events: DataFrame, window_ns: int | None = None) -> DataFrame:
         .join(published, [*_GROUP, "event"])
         .where("published_ns >= since_ns")
     )
-    window = _window_of(F.col("published_ns"), window_ns)
-    have = (
-        came.groupBy(*_GROUP, F.col("last_life").alias("member"), window.alias("window_start_ns"))
-        .agg(
-            F.count_if("delivered").alias("have"),
-            F.count_if(F.expr("late AND NOT delivered")).alias("lost_late"),
-            F.count_if(F.expr("NOT late AND NOT delivered")).alias("lost_held"),
-        )
-        .fillna(_NO_WINDOW, ["window_start_ns"])
+    have = came.groupBy(*_GROUP, F.col("last_life").alias("member")).agg(
+        F.count_if("delivered").alias("have"),
+        F.count_if(F.expr("late AND NOT delivered")).alias("lost_late"),
+        F.count_if(F.expr("NOT late AND NOT delivered")).alias("lost_held"),
     )
-    due = _due(published, alive, window_ns).fillna(_NO_WINDOW, ["window_start_ns"])
-    sums = due.join(have, _KEYS, "left").fillna(0, ["have", "lost_late", "lost_held"])
+    sums = _due(published, alive).join(have, _KEYS, "left").fillna(0, ["have", "lost_late", "lost_held"])
     names = ("due", "have", "lost_late", "lost_held")
-    summed = _scoped(sums, window_ns).agg(*(F.sum(name).alias(name) for name in names))
+    summed = _scoped(sums).agg(*(F.sum(name).alias(name) for name in names))
     lost = F.col("due") - F.col("have")
     return _long(
         summed.withColumns(
@@ -165,35 +144,16 @@ def losses(events: DataFrame, window_ns: int | None = None) -> DataFrame:
     )
 
 
-def evenness(events: DataFrame, window_ns: int | None = None) -> DataFrame:
+def evenness(events: DataFrame) -> DataFrame:
     """How evenly the load lies on the members: coefficient of variation, Gini coefficient (0: all the same, towards 1:
     one has it all), and how many times the mean the busiest has. Members without any load count, too."""
-    rows = _with_window(events, window_ns)
-    own = rows.select(
-        *_KEYS,
-        F.lit(1).alias("present"),
-        *(_is(kind).cast("int").alias(x) for kind, x in (("publish", LOADS[0]), ("deliver", LOADS[1]))),
-        F.lit(0).alias("served"),
-        _is("send").cast("int").alias("sends"),
-    )
-    zero = [F.lit(0).alias(x) for x in ("present", "published", "delivered")]
-    helped = rows.where(_is("receive") & F.col("peer").isNotNull()).select(
-        *_GROUP,
-        F.col("peer").alias("member"),
-        "window_start_ns",
-        *zero,
-        F.lit(1).alias("served"),
-        F.lit(0).alias("sends"),
-    )
-    scopes = [[*_GROUP, "member"]] + ([] if window_ns is None else [_KEYS])
-    per_member = (
-        own.unionByName(helped)
-        .groupingSets([[F.col(c) for c in scope] for scope in scopes], *_KEYS)
-        .agg(F.max("present").alias("present"), *(F.sum(x).alias(x) for x in LOADS))
-        .where("present = 1")
-    )
+    kinds = {"publish": "published", "deliver": "delivered", "send": "sends"}
+    own = events.groupBy(*_KEYS).agg(*(F.count_if(_is(kind)).alias(x) for kind, x in kinds.items()))
+    came = events.where(_is("receive"))
+    served = came.groupBy(*_GROUP, F.col("peer").alias("member")).agg(F.count("*").alias("served"))
+    per_member = own.join(served, _KEYS, "left").fillna(0, ["served"])
     loads = per_member.unpivot(tuple(_KEYS), LOADS, "load", "x")
-    scope = [*_GROUP, "window_start_ns", "load"]
+    scope = [*_GROUP, "load"]
     rank = F.row_number().over(Window.partitionBy(*scope).orderBy("x"))
     n, total = F.count("x"), F.nullif(F.sum("x"), F.lit(0))
     summed = (
@@ -209,49 +169,23 @@ def evenness(events: DataFrame, window_ns: int | None = None) -> DataFrame:
         .where("value IS NOT NULL")
         .select(*_KEYS, F.concat_ws("_", "load", "of").alias("name"), "value")
     )
-    served = _long(per_member.select(*_KEYS, F.col("served").cast("double").alias("served")))
-    return served.unionByName(summed)
-
-
-def verdict_counts(events: DataFrame, verdicts: DataFrame, window_ns: int | None = None) -> DataFrame:
-    """Deliveries by verdict. Only windows need the rows themselves: a verdict does not say when."""
-    if window_ns is None:
-        judged = verdicts.withColumn("window_start_ns", F.lit(None).cast("bigint"))
-    else:
-        when = _with_window(events.where(_is("deliver")), window_ns)
-        judged = verdicts.join(when.select(*_KEYS, "lseq"), [*_GROUP, "member", "lseq"])
-    names = {v: _name(v.replace(" a ", " ")) for v in VERDICTS}
-    summed = _scoped(judged, window_ns).agg(
-        *(F.count_if(F.col("verdict") == v).alias(name) for v, name in names.items())
-    )
-    return _long(summed)
+    return _long(per_member.select(*_KEYS, "served")).unionByName(summed)
 
 
 # -- how
 
-_NO_WINDOW = -(1 << 62)
-"""In place of null where windows are compared: null equals nothing."""
+_EVER = -(1 << 62)
+"""Before all times."""
 
 
-def _due(published: DataFrame, seats: DataFrame, window_ns: int | None) -> DataFrame:
-    """Events due per seat and window of their publish. Publishes are counted, never crossed with members: with the
-    publishes before a seat's beginning known, all windows after it are due whole."""
+def _due(published: DataFrame, seats: DataFrame) -> DataFrame:
+    """Events due per seat: those published since it began. They are counted, never crossed with members."""
     marks = published.select(*_GROUP, F.col("published_ns").alias("t"), F.lit(1).alias("n")).unionByName(
         seats.select(*_GROUP, F.col("since_ns").alias("t"), F.lit(0).alias("n"), "member"), allowMissingColumns=True
     )
-    earlier = Window.partitionBy(*_GROUP).orderBy("t", "n").rowsBetween(Window.unboundedPreceding, 0)
-    before = marks.withColumn("before", F.sum("n").over(earlier)).where("member IS NOT NULL")
-    window = _window_of(F.col("published_ns"), window_ns).alias("window_start_ns")
-    sizes = published.groupBy(*_GROUP, window).agg(F.count("*").alias("size"), F.min("published_ns").alias("first"))
-    upto = F.sum("size").over(Window.partitionBy(*_GROUP).orderBy("first"))
-    due = F.least("size", F.col("upto") - F.col("before"))
-    return (
-        sizes.withColumn("upto", upto)
-        .join(before, _GROUP)
-        .withColumn("due", due)
-        .where("due > 0")
-        .select(*_KEYS, "due")
-    )
+    later = Window.partitionBy(*_GROUP).orderBy("t", "n").rowsBetween(0, Window.unboundedFollowing)
+    due = marks.withColumn("due", F.sum("n").over(later))
+    return due.where("member IS NOT NULL AND due > 0").select(*_KEYS, "due")
 
 
 def _seats(events: DataFrame) -> DataFrame:
@@ -276,7 +210,7 @@ def _seats(events: DataFrame) -> DataFrame:
         *_GROUP,
         "member",
         "seat",
-        F.coalesce(F.max("state_ns").over(by_seat), F.lit(_NO_WINDOW)).alias("since_ns"),
+        F.coalesce(F.max("state_ns").over(by_seat), F.lit(_EVER)).alias("since_ns"),
         F.last("member").over(whole).alias("last_life"),
         F.bool_or("last").over(by_seat).alias("alive"),
     )
@@ -303,22 +237,9 @@ def _range_size() -> Column:
     return F.coalesce(last, first) - first + 1
 
 
-def _window_of(t: Column, window_ns: int | None) -> Column:
-    if window_ns is None:
-        return F.lit(None).cast("bigint")
-    return t - F.pmod(t, F.lit(window_ns))
-
-
-def _with_window(rows: DataFrame, window_ns: int | None) -> DataFrame:
-    return rows.withColumn("window_start_ns", _window_of(F.col("t_ns"), window_ns))
-
-
-def _scoped(rows: DataFrame, window_ns: int | None) -> GroupedData:
-    """Grouped by member and by all members, each with and without windows."""
-    scopes = [_GROUP, [*_GROUP, "member"]]
-    if window_ns is not None:
-        scopes += [[*_GROUP, "window_start_ns"], _KEYS]
-    return rows.groupingSets([[F.col(c) for c in scope] for scope in scopes], *_KEYS)
+def _scoped(rows: DataFrame) -> GroupedData:
+    """Grouped by member and by all members."""
+    return rows.groupingSets([[F.col(c) for c in scope] for scope in (_GROUP, _KEYS)], *_KEYS)
 
 
 def _long(wide: DataFrame) -> DataFrame:

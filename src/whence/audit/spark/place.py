@@ -235,6 +235,13 @@ def remove(place: str) -> None:
         system.delete_file(path)
 
 
+def remove_directory(place: str) -> None:
+    """A directory with all that is in it, if it is there."""
+    system, path = filesystem(place)
+    if system.get_file_info(path).type == fs.FileType.Directory:
+        system.delete_dir(path)
+
+
 def names_in(place: str) -> list[str]:
     """The names of the files in a directory; none when there is no such directory."""
     system, path = filesystem(place)

@@ -1,10 +1,9 @@
-"""Traces as sources of Spark, for `spark.read` and `spark.readStream`.
+"""Traces as a source of Spark, for `spark.read` and `spark.readStream`.
 
     from whence.audit import register
     register(spark)
     rows = spark.read.format("whence").load("s3://bucket/traces")       # then: whence.audit.audit(rows)
     rows = spark.readStream.format("whence").load("traces")             # files that grow, a directory of this machine
-    steps = spark.read.format("shiviz").option("parser", r"...").load("logs")
 
 The rows have the columns of the table `events`, and `position`, `bad` and `raw`: where something is no row, `bad` says
 why, with its text in `raw`; `audit` puts it into the quarantine. A partition is a piece of a file. Spark does not prune
@@ -22,9 +21,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from whence.audit.spark import foreign, ingest
+from whence.audit.spark import ingest
 from whence.audit.spark.growing import BATCH_BYTES, GrowingReader
 from whence.audit.spark.ingest import Bad, Piece
 from whence.audit.spark.place import is_local, place_of
@@ -35,9 +35,8 @@ _NAMES: Final = tuple(column.name for column in COLUMNS)
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats `whence` and `shiviz` known to this session."""
-    for source in (_Traces, _Logs):
-        spark.dataSource.register(source)
+    """Make the format `whence` known to this session."""
+    spark.dataSource.register(_Traces)
 
 
 def _paths(options: MutableMapping[str, str]) -> list[str]:
@@ -68,7 +67,7 @@ class _Traces(DataSource):
             from whence.audit.spark.blocks import BLOCKS  # lazily: where rows are read, nobody needs the judge
 
             return BLOCKS
-        return ingest.raw_schema()
+        return from_arrow_schema(ingest.RAW)
 
     def reader(self, schema: StructType) -> _TraceReader:
         if self._blocks:
@@ -109,34 +108,4 @@ def _rows(columns: Sequence[str], job: Piece | Bad) -> Iterator[pa.RecordBatch]:
 def read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """As `spark.read.format("whence")`, with tasks that read several pieces each."""
     pieces, bad = ingest.plan(ingest.find(paths))
-    return ingest.over(spark, [*pieces, *bad], partial(_rows, ingest.RAW.names), ingest.raw_schema())
-
-
-class _Logs(DataSource):
-    """`format("shiviz")`: logs with vector clocks. Options: `parser` (else each log has to begin with its own),
-    `delimiter`. `position` is the line where a record begins, `clock` its vector clock as JSON."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "shiviz"
-
-    def schema(self) -> StructType:
-        return ingest.raw_schema()
-
-    def reader(self, schema: StructType) -> _LogReader:
-        how = foreign.Expressions(self.options.get("parser"), self.options.get("delimiter"))
-        return _LogReader(_paths(self.options), schema.names, how)
-
-
-class _LogReader(DataSourceReader):
-    """A partition is a log."""
-
-    def __init__(self, paths: Sequence[str], columns: Sequence[str], how: foreign.Expressions) -> None:
-        self._paths, self._columns, self._how = paths, columns, how
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(file.place) for file in foreign.find_logs(self._paths, self._how)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows = foreign.log_rows(partition.value, self._how)
-        yield from rows.select(list(self._columns)).to_batches(max_chunksize=1 << 16)
+    return ingest.over(spark, [*pieces, *bad], partial(_rows, ingest.RAW.names), from_arrow_schema(ingest.RAW))

@@ -20,11 +20,10 @@ import multiprocessing
 import os
 import shutil
 import signal
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
@@ -39,7 +38,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from whence.audit.spark.place import replace_bytes
-from whence.audit.spark.tables import alone
+from whence.audit.spark.tables import alone, meanwhile
 from whence.errors import ConfigError, TraceError, UsageError
 
 RUNNERS: Final = {"sim": "whence.lab.sim.sweep:point", "scale": "whence.lab.scale.sweep:point"}
@@ -309,44 +308,29 @@ def missing(grid: Grid, out: str | os.PathLike[str]) -> list[Point]:
 
 def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> None:
     """Run what is not yet finished in `out`, and keep it there. May be killed at any time."""
-    place = Path(out)
-    with alone(place):
-        for left in (place / "points").glob("*/_temporary"):  # of one that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        todo, total = missing(grid, place), len(all_points(grid))
-        tell = progress or (lambda done, failed, total: None)
-        tell(total - len(todo), 0, total)
-        if not todo:
-            return
-        part, before = _new_part(place), total - len(todo)
-        try:
-            with _telling(lambda: tell(*_counted(part, before), total)):
-                _write(spark, grid.runner, todo, part)
-        except (TraceError, UsageError):
-            raise
-        except Exception as error:
-            reason = str(error).partition("\n")[0][:300]
-            raise TraceError(f"Spark has failed ({reason}); what is finished is kept, run the sweep again") from error
-
-
-@contextmanager
-def _telling(tell: Callable[[], None]) -> Iterator[None]:
-    """Tell of progress meanwhile, and at the end."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(LOOK_SECONDS):
-            with suppress(TraceError):  # on some shared disks a file appears before its end
-                tell()
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
+    place, tell = Path(out), progress or (lambda done, failed, total: None)
     try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    tell()
+        with alone(place):
+            for left in (place / "points").glob("*/_temporary"):  # of one that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            todo, total = missing(grid, place), len(all_points(grid))
+            tell(total - len(todo), 0, total)
+            if not todo:
+                return
+            part, before = _new_part(place), total - len(todo)
+
+            def look() -> None:
+                with suppress(TraceError):  # on some shared disks a file appears before its end
+                    tell(*_counted(part, before), total)
+
+            with meanwhile(look, LOOK_SECONDS):
+                _write(spark, grid.runner, todo, part)
+            tell(*_counted(part, before), total)
+    except (TraceError, UsageError):
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0][:300]
+        raise TraceError(f"Spark has failed ({reason}); what is finished is kept, run the sweep again") from error
 
 
 def _new_part(out: Path) -> Path:

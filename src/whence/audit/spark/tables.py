@@ -1,13 +1,12 @@
 """The tables of the pipeline: their published schemas, and a directory of them that is written all or nothing.
 
-    out/_whence.json            the manifest, written last: which files are the tables
-    out/violations/NAME.parquet the files of a table; each has a name that is never used for anything else
-    out/_tasks/NAME.json        a note of what one task has judged and written: the next audit need not do it again
-    out/_tasks/TABLE/NAME       a file that is not published yet
+    out/_whence.json            the manifest: which files are the tables
+    out/violations/NAME.parquet a file of a table; its name is never used again
+    out/_whence_new/TABLE/NAME  a file that is not published yet
 
-A task writes its files below `_tasks`, then its note. When all tasks are done the files are moved to their tables, and
-the manifest is written. So readers never see half an audit, and one that was killed goes on where it was. Only files
-that a manifest or a note names are ever removed.
+Tasks write below `_whence_new`. When all of them are done the files are moved to their tables, and the manifest is
+replaced. Readers of the manifest see the old tables until then, and the new ones from then on, never half an audit.
+After one that was killed the next one starts afresh. Of what is in `out` only files that an audit wrote are removed.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ import errno
 import fcntl
 import json
 import os
+import re
+import threading
 import uuid
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,26 +40,25 @@ if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spar
     from pyspark.sql.types import StructType
 
 MANIFEST: Final = "_whence.json"
-TASKS: Final = "_tasks"
+STAGING: Final = "_whence_new"
 EMPTY: Final = "empty.parquet"
 """The file of a table without rows."""
+_OURS: Final = re.compile(rf"{re.escape(EMPTY)}|.*-[0-9a-f]{{12}}\.parquet|.*-[0-9a-f]{{8}}\.log")
+"""Names of the files that tasks write."""
 
 TABLES: Final[dict[str, Columns]] = {
     "events": columns(", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!"),
     "quarantine": columns("file text!, position int64!, reason text!, raw text"),
-    "metrics": columns("run text!, cluster text!, member text, window_start_ns int64, name text!, value double"),
+    "metrics": columns("run text!, cluster text!, member text, name text!, value double"),
     **results.TABLES,
 }
 """`events`: the trace, typed and deduplicated, with the file each row came from.
 `quarantine`: what could not be read as a row (position: row from 0 or line from 1, -1 for the whole file).
-`metrics`: a null member means all members, a null window the whole run.
+`metrics`: a null member means all members.
 The others are the judge's (`whence.audit.judge.batch.tables`)."""
 
 GROUP: Final = 1 << 22
 """Rows of a row group. With each all of a dictionary is written: in small groups of a large run that is most of it."""
-SMALL: Final = 1 << 16
-"""Tables of fewer rows wait for others, and share a row group: a task may have 10^5 small runs, and a row group costs a
-millisecond and a place in the file's footer."""
 
 
 # -- schemas
@@ -146,8 +145,6 @@ class Parts:
         self._out = out
         self.name = f"{task}-{uuid.uuid4().hex[:12]}"
         self._open: dict[str, tuple[Any, Any]] = {}
-        self._waiting: dict[str, list[pa.Table]] = {}
-        self._rows: Counter[str] = Counter()
         self.written: dict[str, dict[str, int]] = {}
         """Table -> its files and the rows in each; complete when the task is over."""
 
@@ -159,28 +156,12 @@ class Parts:
         if table not in self._open:
             sink = files.output(self._place(table, name))
             self._open[table] = sink, pq.ParquetWriter(sink, _schema(table, rows), **_options(table))
-            self._waiting[table], self.written.setdefault(table, {})[name] = [], 0
-        schema = self._open[table][1].schema
-        if rows.schema.types == schema.types:
-            rows = pa.Table.from_arrays(rows.columns, schema=schema)
-        if rows.num_rows >= SMALL:
-            self._flush(table)  # what is large is not copied to be put together with them
-        self._waiting[table].append(rows if rows.schema == schema else rows.cast(schema))
-        self._rows[table] += rows.num_rows
+            self.written.setdefault(table, {})[name] = 0
+        _, writer = self._open[table]
+        if rows.schema.types == writer.schema.types:
+            rows = pa.Table.from_arrays(rows.columns, schema=writer.schema)
+        writer.write_table(rows.cast(writer.schema), row_group_size=GROUP)
         self.written[table][name] += rows.num_rows
-        if self._rows[table] >= SMALL:
-            self._flush(table)
-
-    def _flush(self, table: str) -> None:
-        waiting = self._waiting[table]
-        if not waiting:
-            return
-        rows = waiting[0]
-        if len(waiting) > 1:  # each has dictionaries of its own
-            rows = pa.concat_tables(waiting).unify_dictionaries().combine_chunks()
-        self._open[table][1].write_table(rows, row_group_size=GROUP)
-        waiting.clear()
-        self._rows[table] = 0
 
     def add(self, table: str, name: str, data: bytes) -> None:
         """A file that is no Parquet."""
@@ -188,8 +169,8 @@ class Parts:
         self.written.setdefault(table, {})[name] = 1
 
     def _place(self, table: str, name: str) -> str:
-        files.make_directory(join(self._out, TASKS, table))
-        return join(self._out, TASKS, table, name)
+        files.make_directory(join(self._out, STAGING, table))
+        return join(self._out, STAGING, table, name)
 
     def __enter__(self) -> Self:
         return self
@@ -197,9 +178,8 @@ class Parts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for table, (sink, writer) in self._open.items():
+        for sink, writer in self._open.values():
             if kind is None:
-                self._flush(table)
                 writer.close()
                 sink.close()
             else:
@@ -260,36 +240,59 @@ def alone(out: Anywhere) -> Iterator[None]:
             os.close(lock)
 
 
+@contextmanager
+def staging(out: Anywhere) -> Iterator[None]:
+    """A place for what is not published yet, empty at first; to write into `out` alone (see `alone`)."""
+    place = join(place_of(out), STAGING)
+    with alone(out):
+        files.remove_directory(place)
+        files.make_directory(place)
+        yield
+        files.remove_directory(place)
+
+
 def publish(out: Anywhere, written: Written, facts: Mapping[str, Any]) -> None:
-    """Make these files the tables of `out`, in one step for a reader of the manifest: their entries leave it before
-    the old files do, and come back when all the new ones are there. `facts` (inputs and the like) go into the manifest.
-    A table without a file gets an empty one."""
+    """Make these files the tables of `out`, then remove those that were it. `facts` (inputs and the like) go into the
+    manifest. A table without a file gets an empty one."""
     place = place_of(out)
-    known = manifest(place)
-    tables: dict[str, Any] = dict(known.get("tables", {}))
-    old = {table: set(tables.pop(table, {"files": ()})["files"]) for table in written}
-    for table, names in known.pop("unfinished", {}).items():
-        old.setdefault(table, set()).update(names)
-    unfinished = {table: sorted(names | set(written.get(table, ()))) for table, names in old.items()}
-    write_manifest(place, {**known, "tables": tables, "unfinished": unfinished})
+    old = manifest(place).get("tables", {})
     now = datetime.now(UTC).isoformat(timespec="seconds")
+    new: dict[str, Any] = {}
     for table, names in written.items():
         files.make_directory(join(place, table))
-        if not names and table in TABLES:
-            sink = files.output(join(place, table, EMPTY))
-            pq.write_table(arrow_schema(table).empty_table(), sink)
-            sink.close()
-        for name in set(names) & set(names_in(join(place, TASKS, table))):
-            files.move(join(place, TASKS, table, name), join(place, table, name))
-        mine = sorted(names) or ([EMPTY] if table in TABLES else [])
-        for name in old[table] - set(mine):
-            files.remove(join(place, table, name))
-        tables[table] = {"rows": sum(names.values()), "finished": now, "files": mine}
-    write_manifest(place, {"schema": TRACE_VERSION, **known, **facts, "finished": now, "tables": tables})
+        for name in names:
+            files.move(join(place, STAGING, table, name), join(place, table, name))
+        mine = sorted(names)
+        if not mine and table in TABLES:
+            with files.output(join(place, table, EMPTY)) as sink:
+                pq.write_table(arrow_schema(table).empty_table(), sink)
+            mine = [EMPTY]
+        new[table] = {"rows": sum(names.values()), "finished": now, "files": mine}
+    said = {"schema": TRACE_VERSION, **facts, "finished": now, "tables": new}
+    files.replace_bytes(join(place, MANIFEST), json.dumps(said, indent=1).encode())
+    for table in {**old, **new}:
+        used = new[table]["files"] if table in new else []
+        for name in names_in(join(place, table)):
+            if name not in used and _OURS.fullmatch(name):
+                files.remove(join(place, table, name))
 
 
-def write_manifest(place: str, content: Mapping[str, Any]) -> None:
-    files.replace_bytes(join(place, MANIFEST), json.dumps(content, indent=1).encode())
+@contextmanager
+def meanwhile(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Look every so many seconds, until the end of the block."""
+    over = threading.Event()
+
+    def looking() -> None:
+        while not over.wait(seconds):
+            look()
+
+    thread = threading.Thread(target=looking, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

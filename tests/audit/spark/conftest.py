@@ -1,9 +1,11 @@
-"""The one Spark session of a test process. Import `spark` into the test module that needs it."""
+"""What several tests of the pipeline need: the one Spark session, and a disk that is full."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,3 +25,17 @@ def spark() -> Iterator[SparkSession]:
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "testing")
     warm()
     yield session(master="local[2]", memory="2g")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here (that takes root)")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
