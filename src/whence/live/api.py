@@ -26,14 +26,15 @@ from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.live.events import Event, EventBatch, Events, MemberChanges
+from whence.live.events import Event, EventBatch, Events
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
 from whence.live.net.host import Host, boot_ns
 from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
-from whence.live.net.node import Node
+from whence.live.net.node import MemberChange, Node
+from whence.live.net.queues import Changes
 from whence.live.net.transport import Faults, parse_address
 from whence.live.publisher import Publisher, Tickets, finish
 
@@ -153,13 +154,16 @@ class Cluster:
         """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
         return dict(self._node.member.cut_off)
 
-    def changes(self, limit: int = 1024) -> MemberChanges:
-        """Members as they come and go, from now on:
+    def changes(self, limit: int = 1024) -> Changes[MemberChange]:
+        """Members as they come and go, from now on; up to so many are kept for a slow reader:
 
         async for change in cluster.changes():
             print(change.member, change.change)  # joined, gone
         """
-        return MemberChanges(self._node, limit)
+        node = self._node
+        changes = Changes[MemberChange](limit, node.changed, lambda: not node.open, lambda: node.forget(changes.put))
+        node.watchers.append(changes.put)
+        return changes
 
     async def wait_for(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
         """Wait until the condition holds: `await cluster.wait_for(lambda: len(cluster.members()) == 3)`. It is tried

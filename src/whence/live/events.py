@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Literal, Self, overload
@@ -14,7 +13,7 @@ import msgspec
 from whence.core.clock import AnyFrame, Frame, Incarnation, MemberId
 from whence.core.ports import Deliver
 from whence.errors import ClusterClosed, UsageError
-from whence.live.net.node import MemberChange, Node
+from whence.live.net.node import Node
 
 Alert = Literal["possible", "likely"]
 ALERTS: dict[int, Alert | None] = {0: None, 4: "possible", 5: "likely"}
@@ -254,34 +253,3 @@ class Events(AsyncIterator[Event]):
 
 
 _NOTHING = EventBatch([], [])
-
-
-class MemberChanges(AsyncIterator[MemberChange]):
-    """Members as they come and go, from the call on. Ends with the cluster. A reader that is more than `limit` changes
-    behind misses the oldest, and sees in `missed` how many."""
-
-    def __init__(self, node: Node, limit: int) -> None:
-        self.missed = 0
-        self._node = node
-        self._items: deque[MemberChange] = deque(maxlen=limit)
-        node.watchers.append(self._put)
-
-    def _put(self, change: MemberChange) -> None:
-        self.missed += len(self._items) == self._items.maxlen
-        self._items.append(change)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> MemberChange:
-        while not self._items:
-            if not self._node.open:
-                self.close()
-                raise StopAsyncIteration
-            await self._node.changed.wait()
-        return self._items.popleft()
-
-    def close(self) -> None:
-        """Keep no more changes for this reader."""
-        if self._put in self._node.watchers:
-            self._node.watchers.remove(self._put)

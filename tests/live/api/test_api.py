@@ -18,7 +18,8 @@ from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, until
 from whence.audit.trace import MemoryTrace
 from whence.errors import ClusterClosed, ConfigError, NoTicket, NotJoined, TimedOut, UsageError
 from whence.live.api import Options
-from whence.live.events import Events, MemberChanges
+from whence.live.events import Events
+from whence.live.net.queues import Changes
 from whence.testing import MemoryNetwork
 
 
@@ -419,7 +420,7 @@ def test_members_come_and_go_and_can_be_awaited() -> None:
             await left
         assert [change.member for change in await asyncio.wait_for(rest, LIMIT)] == [b.me]
 
-    async def _all(changes: MemberChanges) -> list[whence.MemberChange]:
+    async def _all(changes: Changes[whence.MemberChange]) -> list[whence.MemberChange]:
         return [change async for change in changes]
 
     run(main())

@@ -31,10 +31,10 @@ def test_it_returns_when_so_many_members_hold_the_event(loss: float) -> None:
             await a.wait_for(lambda: len(a.members()) == 3, 30)
             for n in range(5):
                 for copies in (1, 2, 3):
-                    name = await publisher.publish(b"%d" % n, copies=copies)
+                    name = await publisher.publish(b"%d" % n, copies=copies, timeout=120)
                     await asyncio.sleep(0)  # with one copy it does not wait: the event leaves at the end of the turn
                     assert holders(name, a, b, c) >= copies
-            many = await publisher.publish_many([b"x" * 20_000] * 6, copies=3)
+            many = await publisher.publish_many([b"x" * 20_000] * 6, copies=3, timeout=120)
             assert all(holders(name, a, b, c) == 3 for name in many), "also when they need several frames"
             assert [e.id for e in await collect(c, 21)][15:] == many
 

@@ -55,7 +55,7 @@ async def until(live: Live, condition: Callable[[], bool]) -> None:
         while not condition():
             await anext(changes)
     finally:
-        changes.end()
+        changes.close()
 
 
 def test_what_one_writes_the_others_see() -> None:

@@ -235,6 +235,11 @@ class Node:
             if connection.waiting > URGENT_BYTES:
                 connection.hold(True)
 
+    def forget(self, watcher: Callable[[MemberChange], None]) -> None:
+        """It is told no more."""
+        if watcher in self.watchers:
+            self.watchers.remove(watcher)
+
     @property
     def open(self) -> bool:
         """It takes part, or may come to: it has not left, failed or been abandoned."""

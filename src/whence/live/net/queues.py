@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import overload
+from typing import TypeVar, overload
 
 import msgspec
 
@@ -17,6 +17,8 @@ from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS
 from whence.core.order import Numbering
 from whence.core.ports import Copied, CountCopies, Deliver, TakeSnapshot
 from whence.errors import ClusterClosed, UsageError
+
+C = TypeVar("C")
 
 
 class Signal:
@@ -54,6 +56,32 @@ class Signal:
                     await self.wait()
                 return True
         return condition()
+
+
+class Changes(AsyncIterator[C]):
+    """What has changed, from now on, until `over`. A reader that is more than `limit` changes behind misses the oldest,
+    and sees in `missed` how many."""
+
+    def __init__(self, limit: int, told: Signal, over: Callable[[], bool], close: Callable[[], None]) -> None:
+        self.missed = 0
+        self.close = close
+        """Keep no more changes for this reader."""
+        self._items: deque[C] = deque(maxlen=limit)
+        self._told = told
+        self._over = over
+
+    def put(self, change: C) -> None:
+        """One more; the caller tells the signal."""
+        self.missed += len(self._items) == self._items.maxlen
+        self._items.append(change)
+
+    async def __anext__(self) -> C:
+        while not self._items:
+            if self._over():
+                self.close()
+                raise StopAsyncIteration
+            await self._told.wait()
+        return self._items.popleft()
 
 
 class EventIds(Sequence[str]):

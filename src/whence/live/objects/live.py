@@ -15,13 +15,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from whence.core.clock import EventId, Frame
 from whence.errors import UsageError
+from whence.live.net.queues import Changes, Signal
 from whence.live.objects.container import Change, Objects
 from whence.live.objects.kernel import Replica, StampedEvent, stamp
 
@@ -50,7 +50,7 @@ class Live:
         self.failure: BaseException | None = None
         self.over = False
         self._task: asyncio.Task[None] | None = None
-        self._waiting: dict[Changes, None] = {}
+        self._told = Signal()
 
     async def __aenter__(self) -> Self:
         self.objects.me = self.cluster.me
@@ -74,8 +74,7 @@ class Live:
             self.failure = error
         finally:
             self.over = True
-            for changes in list(self._waiting):
-                changes.wake.set()
+            self._told.tell()
 
     async def publish(self, publisher: Publisher, *operations: bytes, copies: int = 1) -> Sequence[str]:
         """Publish operations in this order, in few frames. Raises `Full` if there is no room. They take effect here
@@ -83,47 +82,19 @@ class Live:
         self.objects.check_room(b"".join(operations))
         return await publisher.publish_many(operations, copies=copies)
 
-    def changes(self, replica: Replica | None = None, limit: int = 4096) -> Changes:
-        """The changes of one object, or of all, from now on."""
-        return Changes(self, replica, limit)
+    def changes(self, replica: Replica | None = None, limit: int = 4096) -> Changes[Change]:
+        """The changes of one object, or of all, from now on. The contents are current even if a slow reader misses
+        some. Ends with the cluster, and raises the error that stopped it."""
 
+        def put(change: Change) -> None:
+            if replica is None or (change.kind, change.name) == (replica.kind, replica.name):
+                changes.put(change)
+                self._told.tell()
 
-class Changes(AsyncIterator[Change]):
-    """An async iterator of changes. A reader more than `limit` changes behind loses the oldest, counted in `missed`;
-    the contents are current anyway. Ends with the cluster, and raises the error that stopped it."""
+        changes = Changes[Change](limit, self._told, self._ended, self.objects.listen(put))
+        return changes
 
-    def __init__(self, live: Live, replica: Replica | None, limit: int) -> None:
-        self.missed = 0
-        self.wake = asyncio.Event()
-        self._live = live
-        self._replica = replica
-        self._items: deque[Change] = deque(maxlen=limit)
-        self._stop = live.objects.listen(self._put)
-        live._waiting[self] = None
-
-    def _put(self, change: Change) -> None:
-        if self._replica is not None and (change.kind, change.name) != (self._replica.kind, self._replica.name):
-            return
-        if len(self._items) == self._items.maxlen:
-            self.missed += 1
-        self._items.append(change)
-        self.wake.set()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Change:
-        while not self._items:
-            if self._live.over:
-                self.end()
-                if self._live.failure is not None:
-                    raise self._live.failure
-                raise StopAsyncIteration
-            self.wake.clear()
-            await self.wake.wait()
-        return self._items.popleft()
-
-    def end(self) -> None:
-        """Stop collecting changes."""
-        self._stop()
-        self._live._waiting.pop(self, None)
+    def _ended(self) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return self.over
