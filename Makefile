@@ -21,6 +21,7 @@ help:
 	@echo "make test     tests, with lint and types beside them (6 minutes on two free cores)"
 	@echo "make test-long  what takes longer: more seeds, larger clusters, soaks, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
+	@echo "make api      docs/api.md again, the list of all names"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
 	@echo "make claims   every experiment of the papers again, and docs/claims.md (hours; continues where it stopped)"
 	@echo "make soak     1000 seeds of each hostile stack (SEEDS=n for another number)"
@@ -79,6 +80,11 @@ explore: setup
 .PHONY: histories-long
 histories-long: setup
 	WHENCE_HISTORIES=100000 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/audit/history -k reference
+
+# docs/api.md, from the docstrings.
+.PHONY: api
+api: setup
+	$(BIN)/python -m tests.house.api
 
 lint: setup
 	$(BIN)/ruff check

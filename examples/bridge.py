@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 import whence
-from whence.live.bridge import Bridge, Reader, Said, everywhere
+from whence.live import Bridge, Reader, Said, everywhere
 
 QUESTIONS = [b"tea?", b"milk?", b"sugar?"]
 

@@ -11,8 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import whence
-from whence.live.objects import Document, Objects
-from whence.live.objects.live import Live
+from whence.live import Document, Live, Objects
 from whence.testing import Faults
 
 VERSES = {

@@ -13,8 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import whence
-from whence.live.objects import Objects
-from whence.live.objects.live import Live
+from whence.live import Live, Objects
 
 REGIONS = ("north-west", "north-east", "south-east", "south-west")
 SIDE = 4  # squares of a region

@@ -20,8 +20,13 @@ def recorded(name: str) -> Path:
     return path
 
 
+def java() -> bool:
+    """Whether Spark could start."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None) is not None
+
+
 def needs_java() -> None:
     """Skip the test where Spark could not start."""
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+    if not java():
         pytest.skip("needs Java 17 or newer, and there is none in JAVA_HOME or PATH")

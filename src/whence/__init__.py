@@ -4,8 +4,9 @@
         await publisher.publish(b"hello")
         async for event in cluster.events(): ...
 
-`help(whence.join)` has all options. Besides: `whence.testing` (clusters in memory, faults), `whence.audit` (judge what
-happened) and `whence.lab` (simulate, size, reproduce).
+`help(whence.join)` has all options; docs/api.md lists all names. Besides: `whence.live` (bridges, replicated objects,
+metrics), `whence.testing` (clusters in memory, faults), `whence.audit` (judge what happened) and `whence.lab`
+(simulate, size, reproduce).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ __all__ = [
     "join",
     "run",
 ]
-_WINGS = ("audit", "lab", "testing")
+_WINGS = ("audit", "lab", "live", "testing")
 _HOMES = {
     "Contract": "core.order",
     "Event": "live.events",

@@ -406,30 +406,6 @@ def test_nothing_that_moves_a_cursor_is_printable() -> None:
 PAGE = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
 
 
-def test_the_commands_of_the_page_make_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that end are run; of the others the arguments are understood, and the files they name are there."""
-    monkeypatch.chdir(tmp_path)
-    lines = [
-        line.partition("  #")[0].split()
-        for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S)
-        for line in block.splitlines()
-    ]
-    commands = [words[1:] for words in lines if words[0] == "whence"]
-    assert {words[0] for words in commands} == {"node", "chat", "up", "keys"}
-    for words in commands:
-        args = parser().parse_args(words)
-        if words[0] == "keys":
-            assert main(words) == 0
-        elif words[0] in ("node", "chat"):
-            joining(args)
-
-
-def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    exec(compile(code, "docs/live.md", "exec"), {})
-    assert capsys.readouterr().out == "b'hello' True\n"
-
-
 def test_the_metrics_of_the_page_exist(start: Callable[..., Command]) -> None:
     node = start("node", "--cluster", "lobby", "--insecure", "--metrics", "127.0.0.1:0")
     _, text = asyncio.run(ask(node.metrics, "/metrics"))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "whence"
 WINGS = ("core", "live", "lab", "audit", "cli")
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+CODE = {  # every source that is ours, read once
+    path: path.read_text(encoding="utf-8")
+    for folder in ("src", "tests", "bench", "soak", "examples")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+parsed = cache(ast.parse)
+TREES = {path: parsed(code) for path, code in CODE.items() if path.is_relative_to(PACKAGE)}
 
 IMPURE = {"asyncio", "os", "secrets", "select", "selectors", "socket", "subprocess", "threading", "time", "uuid"}
 

@@ -1,60 +1,28 @@
-"""docs/protocols.md, docs/tuning.md and docs/operations.md are true: commands, figures, settings, metrics, pictures."""
+"""The pages are true: figures, settings, metrics, pictures, what a contract says. That commands work: test_prose.py."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import ModuleType
 
-import pytest
+import msgspec
 
-from tests.long import few
+import whence
 from whence.audit.trace import Row
-from whence.cli.connect import joining
 from whence.cli.parser import parser
 from whence.core.config import Settings
 from whence.lab import plan as planner
+from whence.lab.sim.run import run
+from whence.lab.sim.scenario import load
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("tuning", "operations", "protocols")
-SLOW = ("audit", "scale", "up")
-"""Each starts a JVM, compiles, or takes as long as it says. One of each is in the tutorial or beside its own tests."""
 
 
 def read(page: str) -> str:
     return (DOCS / f"{page}.md").read_text(encoding="utf-8")
-
-
-def commands(page: str) -> list[list[str]]:
-    blocks = re.findall(r"```sh\n(.*?)```", read(page), re.DOTALL)
-    return [line.split() for block in blocks for line in block.splitlines()]
-
-
-@pytest.mark.parametrize("whole", few([False, True], 1))
-@pytest.mark.parametrize("page", few(PAGES, 2))
-def test_the_commands_succeed(page: str, whole: bool, tmp_path: Path) -> None:
-    """In one directory, one after the other. A node does not end by itself: its arguments and keys are looked at."""
-    assert commands(page)
-    for name, *words in commands(page):
-        assert name == "whence"
-        if words[0] in SLOW and not whole:
-            continue
-        if words[0] == "audit" and shutil.which("java") is None:
-            continue  # it needs Java 17 or newer
-        if words[0] == "node":
-            args = parser().parse_args(words)
-            args.tls[0] = str(tmp_path / args.tls[0])
-            joining(args)
-            continue
-        run = [sys.executable, "-m", "whence", *words]
-        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
-        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
-        assert done.stdout
 
 
 def test_the_figures_of_the_planner() -> None:
@@ -73,6 +41,23 @@ def test_the_settings_exist() -> None:
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     known = {"tickets", "order", *Settings.__struct_fields__}
     assert len(named) > 15 and set(named) <= known
+
+
+def test_the_sizes_of_a_contract() -> None:
+    rows = re.findall(r"^\| (1e-\d) \| (\d+) \| (\d+) \|$", read("probabilistic"), re.MULTILINE)
+    assert len(rows) == 4
+    for target, R, K in rows:
+        assert whence.Contract(target_error=float(target), rate=200, delay=0.1).size == (int(R), int(K))
+    fields = {f.name for f in msgspec.structs.fields(whence.Contract)} - {"members"}
+    assert fields <= set(re.findall(r"`(\w+)`", read("probabilistic")))
+
+
+def test_the_numbers_of_the_probabilistic_scenario() -> None:
+    [line] = run(load("probabilistic")).report.lines
+    text = read("probabilistic")
+    for number in (line.delivered, line.inversions, line.alerts4, line.alerts5):
+        assert re.search(rf"\b{number:,}\b", text), f"{number:,} is not in docs/probabilistic.md"
+    assert line.missed == line.lost == 0 and f"{line.error_rate:.1e}".replace("e-0", "e-") in text
 
 
 def test_the_metrics_are_those_of_the_live_page() -> None:

@@ -260,7 +260,7 @@ under the same tickets until they hear of each other; then the older side stops.
       --cluster hall --listen 10.0.0.7:7002 --contact 10.0.1.5:7001 --secret-file hall.key
 
 Where, keys, --tickets, --udp and --trust are of the cluster named before them. Publishers choose what crosses: in
-Python `publisher.publish(whence.live.bridge.everywhere(b"..."))`, in the shell `whence publish --everywhere`. Bridges
+Python `publisher.publish(whence.live.everywhere(b"..."))`, in the shell `whence publish --everywhere`. Bridges
 join clusters in a tree: one that would close a circle is refused. docs/survey.md
 """,
     ),

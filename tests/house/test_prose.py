@@ -1,0 +1,104 @@
+"""Prose is executed, a page in a directory of its own: Python prints what stands below it, commands succeed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import whence
+from tests.data import java
+from tests.house.api import page as api
+from tests.house.imports import ROOT
+from tests.long import few
+from tests.ports import free_ports
+from whence.cli import main
+from whence.cli.connect import joining
+from whence.cli.parser import parser
+
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"```(python|sh)\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+PAGES = {  # and how many blocks there are at least, so that none is overlooked
+    "README.md": 3,
+    "docs/application.md": 8,
+    "docs/live.md": 5,
+    "docs/operations.md": 4,
+    "docs/probabilistic.md": 2,
+    "docs/simulator.md": 1,
+    "docs/tuning.md": 4,
+    "docs/tutorial.md": 7,
+    "docs/protocols.md": 4,
+}
+SLOW = re.compile(r"scale |up |audit traces|sim hostile(?!.*--trace)")
+"""Only `make test-long` runs these; tests of the command run the like of them."""
+ENDLESS = ("node", "chat")
+"""They run until they are stopped: their arguments and keys are looked at."""
+
+
+@pytest.mark.parametrize("whole", few([False, True], 1))
+@pytest.mark.parametrize("page", few(PAGES, 8))
+def test_a_page_does_what_it_says(
+    page: str, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for number, free in zip((7001, 7002, 7003), free_ports(3), strict=True):
+        text = text.replace(f"127.0.0.1:{number}", f"127.0.0.1:{free}")
+    blocks = BLOCK.findall(text)
+    assert len(blocks) >= PAGES[page]
+    names: dict[str, object] = {}
+    for kind, block, shown in blocks:
+        if kind == "sh":
+            for line in block.splitlines():
+                command(line, whole)
+        elif saved := re.match(r'"""(\w+\.py):', block):
+            (tmp_path / saved[1]).write_text(block, encoding="utf-8")
+        else:
+            capsys.readouterr()
+            exec(compile(block, page, "exec"), names)
+            assert not shown or capsys.readouterr().out == shown
+
+
+def command(line: str, whole: bool) -> None:
+    """Run it. Spark takes long to start and may not be there: what is judged in this process is the same."""
+    program, *words = shlex.split(line, comments=True)
+    if program != "whence":
+        assert program == "curl" or words[0] in TARGETS, line
+        return
+    args = parser().parse_args(words)
+    if args.command in ENDLESS:
+        joining(args)
+    elif (SLOW.match(" ".join(words)) and not whole) or (args.command == "up" and args.seconds is None):
+        return
+    elif args.command == "audit" and not (whole and java()):
+        assert main([*words, "--engine", "local"]) == 0, line
+    else:
+        code, said, _ = whence(*words)
+        assert code == 0 and said, line
+
+
+def test_the_first_examples_are_short() -> None:
+    examples = [block for kind, block, shown in BLOCK.findall(README) if kind == "python" and shown]
+    assert len(examples) == 2
+    assert all(len([line for line in example.splitlines() if line.strip()]) <= 21 for example in examples)
+
+
+def test_the_targets_exist() -> None:
+    assert {"demo", "test"} <= set(re.findall(r"(?:^|`)make (\w+)", README, re.MULTILINE)) <= TARGETS
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_the_list_of_names_is_current() -> None:
+    assert (DOCS / "api.md").read_text(encoding="utf-8") == api(), "run `make api`"
+
+
+def test_links_lead_somewhere() -> None:
+    for path in [ROOT / "README.md", *DOCS.glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / link).exists(), f"{path.name}: {link}"
