@@ -15,4 +15,3 @@ from whence.core.cast.messages import MemberUp as MemberUp
 from whence.core.cast.messages import News as News
 from whence.core.cast.messages import Subscribe as Subscribe
 from whence.core.cast.messages import Welcome as Welcome
-from whence.core.cast.messages import check as check

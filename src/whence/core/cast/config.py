@@ -1,4 +1,4 @@
-"""The settings of dissemination. All members of a cluster share them: `check` refuses what exceeds their caps."""
+"""The settings of dissemination. All members of a cluster share them."""
 
 from __future__ import annotations
 

@@ -19,23 +19,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Sequence
 
+import whence.core.cast.messages as msg
 from whence.core.cast.config import CastConfig
-from whence.core.cast.messages import (
-    NEVER_WAKE,
-    Aged,
-    CastMessage,
-    CastOutput,
-    CastStats,
-    First,
-    Gossip,
-    Heads,
-    Heard,
-    Item,
-    Subscribe,
-    Vet,
-    Welcome,
-    check,
-)
 from whence.core.cast.views import View, pick
 from whence.core.clock import Digest, MemberId, Send, is_member_id
 from whence.errors import BadMessage, UsageError
@@ -46,7 +31,7 @@ class Dissemination(ABC):
     once, in no particular order."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
     ) -> None:
         self.me = me
         self.config = config
@@ -54,9 +39,9 @@ class Dissemination(ABC):
         self.view = view
         self.rng = rng
         self.stats = view.stats
-        self.wake_at = NEVER_WAKE
+        self.wake_at = msg.NEVER_WAKE
         """When `wake` is wanted, in nanoseconds of the member's clock."""
-        self.round_at = NEVER_WAKE
+        self.round_at = msg.NEVER_WAKE
         """When the next round is due; never before `wake_at`."""
         self._seen: dict[Hashable, MemberId] = {}  # who brought it; looked up, never iterated
         self._order: deque[Hashable] = deque()  # of _seen, first in first out
@@ -66,39 +51,39 @@ class Dissemination(ABC):
     # What the kinds differ in
 
     @abstractmethod
-    def broadcast(self, item: Item, now: int) -> list[CastOutput]:
+    def broadcast(self, item: msg.Item, now: int) -> list[msg.CastOutput]:
         """Spread an item of our own; it does not come back as `First`."""
 
     @abstractmethod
-    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
+    def wake(self, now: int, digest: Digest | msg.Heads | None) -> list[msg.CastOutput]:
         """Do what is due; too early is harmless. `digest` travels with a round, if one is due (`round_at`)."""
 
     @abstractmethod
-    def _forward(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+    def _forward(self, sender: MemberId, fresh: list[tuple[msg.Item, int]], out: list[msg.CastOutput]) -> None:
         """A peer's message brought these, which the history did not know and the layers above accept: spread them."""
 
-    def _round_items(self) -> tuple[tuple[Item, ...], tuple[int, ...]]:
+    def _round_items(self) -> tuple[tuple[msg.Item, ...], tuple[int, ...]]:
         """The items, and their ages, that travel with the message of this round."""
         return (), ()
 
-    def _again(self, sender: MemberId, items: list[Item], now: int, out: list[CastOutput]) -> None:  # noqa: B027
+    def _again(self, sender: MemberId, items: list[msg.Item], now: int, out: list[msg.CastOutput]) -> None:  # noqa: B027
         """A peer's message brought these, which the history knew."""
 
-    def _other(self, sender: MemberId, message: CastMessage, now: int, out: list[CastOutput]) -> None:  # noqa: B027
+    def _other(self, sender: MemberId, message: msg.CastMessage, now: int, out: list[msg.CastOutput]) -> None:  # noqa: B027
         """A message that not every kind sends. A kind that does not use it ignores it."""
 
-    def unreachable(self, address: str, now: int) -> list[CastOutput]:
+    def unreachable(self, address: str, now: int) -> list[msg.CastOutput]:
         """The runtime's connection to this address failed: a hint, not a proof that its member crashed."""
         return []
 
     # What they have in common
 
-    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
+    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[msg.CastOutput]:
         """Begin. A genesis member has `contacts` as its first view; any other subscribes through them."""
         for contact in contacts:
             if not is_member_id(contact):
                 raise UsageError(f"contact {contact!r} is no member id; want address#boot")
-        out: list[CastOutput] = []
+        out: list[msg.CastOutput] = []
         phase = self.rng.random()
         self.wake_at = now + 1 + int(phase * self.config.round)
         if self.config.in_step:
@@ -112,42 +97,41 @@ class Dissemination(ABC):
             self._subscribe(contact, out)
         return out
 
-    def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
+    def receive(self, sender: MemberId, message: msg.CastMessage, now: int) -> list[msg.CastOutput]:
         """Take a peer's message. Raises a `RemoteError`, having changed nothing, if it breaks the protocol."""
-        check(message, self.config)
-        out: list[CastOutput] = []
-        if self.wake_at == NEVER_WAKE:
+        out: list[msg.CastOutput] = []
+        if self.wake_at == msg.NEVER_WAKE:
             return out
         self.stats.received += 1
         if is_member_id(sender):
             self.view.spoke(sender, out)
-        if type(message) is Gossip:
+        if type(message) is msg.Gossip:
             self._take(sender, message, now, out)
-        elif type(message) is Subscribe:
+        elif type(message) is msg.Subscribe:
             if not is_member_id(sender):
                 raise BadMessage(f"subscription of {sender!r}, which is no member id; want address#boot")
             self.view.subscribe(sender, out)
-            self._send([sender], Welcome(self.view.welcome(message.wanted, sender)), out)
-        elif type(message) is Welcome:
+            self._send([sender], msg.Welcome(self.view.welcome(message.wanted, sender)), out)
+        elif type(message) is msg.Welcome:
             self._contacts = []
             self.view.merge(message.members, out)
         else:
             self._other(sender, message, now, out)
         return out
 
-    def leave(self, now: int) -> list[CastOutput]:
+    def leave(self, now: int) -> list[msg.CastOutput]:
         """Unsubscribe, with the last items still in hand. After that nothing is sent and nothing taken."""
-        out: list[CastOutput] = []
-        if self.wake_at != NEVER_WAKE:
+        out: list[msg.CastOutput] = []
+        if self.wake_at != msg.NEVER_WAKE:
             self.view.tick(1, [])
             unsubs = ((self.me, 0), *self.view.unsubs())[: self.config.max_members]
             self._gossip(self._leave_targets(), None, unsubs, out)
-            self.wake_at = self.round_at = NEVER_WAKE
+            self.wake_at = self.round_at = msg.NEVER_WAKE
         return out
 
-    def remove(self, member: MemberId) -> list[CastOutput]:
+    def remove(self, member: MemberId) -> list[msg.CastOutput]:
         """The member is cut off or dead: forget it, and do not take it back from hearsay for a while."""
-        out: list[CastOutput] = []
+        out: list[msg.CastOutput] = []
         self._contacts = [c for c in self._contacts if c != member]
         self.view.remove(member, out)
         return out
@@ -166,7 +150,7 @@ class Dissemination(ABC):
         """Who is told of the leave; None: as in a round."""
         return None
 
-    def _round(self, now: int, digest: Digest | Heads | None, out: list[CastOutput]) -> int:
+    def _round(self, now: int, digest: Digest | msg.Heads | None, out: list[msg.CastOutput]) -> int:
         """The round that is due. Returns how many were missed: this one makes up for all of them."""
         slept = (now - self.round_at) // self.config.round
         self.round_at += (slept + 1) * self.config.round
@@ -183,9 +167,9 @@ class Dissemination(ABC):
     def _gossip(
         self,
         targets: list[MemberId] | None,
-        digest: Digest | Heads | None,
-        unsubs: tuple[Aged, ...],
-        out: list[CastOutput],
+        digest: Digest | msg.Heads | None,
+        unsubs: tuple[msg.Aged, ...],
+        out: list[msg.CastOutput],
     ) -> None:
         """The one message of a round."""
         items, ages = self._round_items()
@@ -194,15 +178,15 @@ class Dissemination(ABC):
         if targets:
             members = () if (self.me, 0) in unsubs else self.view.subscriptions()
             if isinstance(digest, tuple):
-                message = Gossip(items, ages, None, members, unsubs, digest)
+                message = msg.Gossip(items, ages, None, members, unsubs, digest)
             else:
-                message = Gossip(items, ages, digest, members, unsubs)
+                message = msg.Gossip(items, ages, digest, members, unsubs)
             self._send(targets, message, out)
 
-    def _take(self, sender: MemberId, message: Gossip, now: int, out: list[CastOutput]) -> None:
+    def _take(self, sender: MemberId, message: msg.Gossip, now: int, out: list[msg.CastOutput]) -> None:
         seen = self._seen
-        fresh: list[tuple[Hashable, Item, int]] = []
-        known: list[Item] = []
+        fresh: list[tuple[Hashable, msg.Item, int]] = []
+        known: list[msg.Item] = []
         for item, age in zip(message.items, message.ages, strict=True):
             key = item.key
             if key in seen:
@@ -219,17 +203,17 @@ class Dissemination(ABC):
             self.stats.duplicates += len(known)
             self._again(sender, known, now, out)
         if fresh:
-            taken: list[tuple[Item, int]] = []
+            taken: list[tuple[msg.Item, int]] = []
             for name, item, age in fresh:
                 if self._remember(name, sender):  # else it is twice in one message
                     self.stats.firsts += 1
-                    out.append(First(item, sender, age))
+                    out.append(msg.First(item, sender, age))
                     taken.append((item, age))
             self._forward(sender, taken, out)
         if message.digest is not None:  # after the items: what this very message brings is not to be pulled
-            out.append(Heard(sender, message.digest))
+            out.append(msg.Heard(sender, message.digest))
         if message.heads:
-            out.append(Heard(sender, message.heads))
+            out.append(msg.Heard(sender, message.heads))
 
     def _remember(self, key: Hashable, sender: MemberId) -> bool:
         """False if the history has the key already."""
@@ -243,29 +227,29 @@ class Dissemination(ABC):
             self.stats.forgotten += 1
         return True
 
-    def _subscribe(self, contact: MemberId, out: list[CastOutput]) -> None:
-        self._send([contact], Subscribe(self.config.max_welcome), out)
+    def _subscribe(self, contact: MemberId, out: list[msg.CastOutput]) -> None:
+        self._send([contact], msg.Subscribe(self.config.max_welcome), out)
 
-    def _send(self, targets: list[MemberId], message: CastMessage, out: list[CastOutput]) -> None:
+    def _send(self, targets: list[MemberId], message: msg.CastMessage, out: list[msg.CastOutput]) -> None:
         out += [Send(to, message) for to in targets]
         self.stats.sent += len(targets)
-        if type(message) is Gossip:
+        if type(message) is msg.Gossip:
             self.stats.events_sent += len(targets) * len(message.items)
 
 
 class AgeBuffer:
     """Items to be forwarded, by age. A round ages all of them at once without touching any."""
 
-    def __init__(self, config: CastConfig, stats: CastStats) -> None:
+    def __init__(self, config: CastConfig, stats: msg.CastStats) -> None:
         self._config = config
         self._stats = stats
         self._limit = config.buffer_items
-        self._by_age: deque[list[Item]] = deque([] for _ in range(config.termination))
+        self._by_age: deque[list[msg.Item]] = deque([] for _ in range(config.termination))
         self._bytes: deque[int] = deque([0] * config.termination)
         self.count = 0
         self.bytes = 0
 
-    def add(self, item: Item, age: int) -> None:
+    def add(self, item: msg.Item, age: int) -> None:
         """Hold an item younger than `termination`. When the buffer is full, the oldest item is dropped."""
         size = item.size
         self._by_age[age].append(item)
@@ -283,10 +267,10 @@ class AgeBuffer:
         self.bytes -= size
         self._stats.overflow += 1
 
-    def round(self, rng: random.Random) -> tuple[tuple[Item, ...], tuple[int, ...]]:
+    def round(self, rng: random.Random) -> tuple[tuple[msg.Item, ...], tuple[int, ...]]:
         """The content of this round's message: youngest first, ages one higher. Then everything is one round older, and
         what has reached `termination` is gone."""
-        items: list[Item] = []
+        items: list[msg.Item] = []
         ages: list[int] = []
         if self.count:
             size = 0
@@ -307,9 +291,9 @@ class AgeBuffer:
         self._bytes.appendleft(0)
         return tuple(items), tuple(ages)
 
-    def _fit(self, held: list[Item], count: int, size: int, rng: random.Random) -> tuple[list[Item], int]:
+    def _fit(self, held: list[msg.Item], count: int, size: int, rng: random.Random) -> tuple[list[msg.Item], int]:
         """A random part of the items of one age: if all members chose the same part, the rest would never spread."""
-        fitting: list[Item] = []
+        fitting: list[msg.Item] = []
         for item in rng.sample(held, len(held)):
             total = count + len(fitting)
             if total < self._config.max_events and (total == 0 or size + item.size <= self._config.max_bytes):
@@ -323,26 +307,26 @@ class EttbGossip(Dissemination):
     """PrCast by random pushes: in rounds, or eagerly."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
     ) -> None:
         super().__init__(me, config, view, rng, vet)
         self._eager = config.mode == "eager"
         self._buffer = AgeBuffer(config, self.stats)
 
-    def broadcast(self, item: Item, now: int) -> list[CastOutput]:
-        out: list[CastOutput] = []
-        if self.wake_at == NEVER_WAKE or not self._remember(item.key, self.me):
+    def broadcast(self, item: msg.Item, now: int) -> list[msg.CastOutput]:
+        out: list[msg.CastOutput] = []
+        if self.wake_at == msg.NEVER_WAKE or not self._remember(item.key, self.me):
             return out
         if not self._eager:
             self._buffer.add(item, 0)
             return out
         targets = pick(self.view.pool, self.config.fanout, self.rng)
-        self._send(targets, Gossip((item,), (1,)), out)
+        self._send(targets, msg.Gossip((item,), (1,)), out)
         self.stats.unsent += not targets
         return out
 
-    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
-        out: list[CastOutput] = []
+    def wake(self, now: int, digest: Digest | msg.Heads | None) -> list[msg.CastOutput]:
+        out: list[msg.CastOutput] = []
         if now >= self.round_at:
             self._round(now, digest, out)
             self.wake_at = self.round_at
@@ -350,10 +334,10 @@ class EttbGossip(Dissemination):
 
     # Its parts
 
-    def _round_items(self) -> tuple[tuple[Item, ...], tuple[int, ...]]:
+    def _round_items(self) -> tuple[tuple[msg.Item, ...], tuple[int, ...]]:
         return self._buffer.round(self.rng)
 
-    def _forward(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+    def _forward(self, sender: MemberId, fresh: list[tuple[msg.Item, int]], out: list[msg.CastOutput]) -> None:
         if self._eager and len(self.view.born) <= self.config.fanout:
             return  # the origin's push reaches everybody
         forward = [(item, age) for item, age in fresh if age < self.config.termination]
@@ -364,4 +348,4 @@ class EttbGossip(Dissemination):
             # One more than needed, minus the sender: uniform among the others.
             targets = pick(self.view.pool, self.config.fanout + 1, self.rng)
             targets = [t for t in targets if t != sender][: self.config.fanout]
-            self._send(targets, Gossip(tuple(i for i, _ in forward), tuple(a + 1 for _, a in forward)), out)
+            self._send(targets, msg.Gossip(tuple(i for i, _ in forward), tuple(a + 1 for _, a in forward)), out)

@@ -1,5 +1,4 @@
-"""What members say to each other to disseminate (numbered messages, and the check that each one passes first), and what
-comes out of the dissemination."""
+"""What members say to each other to disseminate (numbered messages), and what comes out of the dissemination."""
 
 from __future__ import annotations
 
@@ -10,10 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-from whence.core.cast.config import CastConfig
 from whence.core.clock import AnyFrame, Digest, MemberId, Send, address_of, boot_of
 from whence.core.clock.bounds import MAX_NEWS_BYTES, Count, Items, Members, PerOwner, Signature
-from whence.errors import TooLarge
 
 MAX_AGE = 1_000
 """Rounds or hops an item can have behind it: far beyond any sensible `termination`."""
@@ -69,8 +66,8 @@ class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     items: Items[Item] = ()
     ages: Items[Age] = ()
     digest: Digest | None = None
-    members: Members[Aged] = ()
-    unsubs: Members[Aged] = ()
+    members: Items[Aged] = ()
+    unsubs: Items[Aged] = ()
     heads: Heads = ()
 
 
@@ -137,28 +134,6 @@ CastMessage = Gossip | Subscribe | Welcome | IHave | Graft | Prune | Neighbor | 
 def parts(member: MemberId) -> tuple[str, int]:
     """`(address, boot)` of a member. Cached: the same few hundred names are in every message."""
     return address_of(member), boot_of(member)
-
-
-def check(message: CastMessage, config: CastConfig) -> None:
-    """Refuse more than a member with this configuration sends; what the message says the wire has checked. Raises
-    `TooLarge` before any state changes."""
-    if type(message) is Gossip:
-        most = config.max_members
-        if len(message.items) > config.max_events or len(message.members) > most or len(message.unsubs) > most:
-            _cap("items", message.items, config.max_events)
-            _cap("members", message.members, most)
-            _cap("unsubs", message.unsubs, most)
-    elif type(message) is Welcome:
-        _cap("welcome", message.members, config.max_welcome)
-    elif type(message) is IHave or type(message) is Graft:
-        _cap("keys", message.keys, config.max_keys)
-    elif type(message) is Prune:
-        _cap("origins", message.origins, config.max_events)
-
-
-def _cap(what: str, entries: tuple[object, ...], cap: int) -> None:
-    if len(entries) > cap:
-        raise TooLarge(f"{len(entries)} entries in {what}; the cap is {cap}")
 
 
 NEVER_WAKE = (1 << 63) - 1

@@ -55,29 +55,9 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import whence.core.cast.messages as msg
 from whence.core.cast.config import CastConfig
 from whence.core.cast.gossip import Dissemination
-from whence.core.cast.messages import (
-    MAX_AGE,
-    NEVER_WAKE,
-    CastMessage,
-    CastOutput,
-    CastStats,
-    Disconnect,
-    Gossip,
-    Graft,
-    Heads,
-    IHave,
-    Item,
-    Key,
-    MemberDown,
-    Neighbor,
-    NeighborReply,
-    Prune,
-    Vet,
-    origin_of,
-    parts,
-)
 from whence.core.cast.views import View, pick
 from whence.core.clock import Digest, MemberId, is_member_id
 from whence.errors import BadMessage
@@ -87,7 +67,7 @@ SPARE = 2
 ANSWER = 2
 """Rounds to wait for the answer of a member asked."""
 
-Send = Callable[[list[MemberId], CastMessage, list[CastOutput]], None]
+Send = Callable[[list[MemberId], msg.CastMessage, list[msg.CastOutput]], None]
 
 
 class Link:
@@ -122,7 +102,7 @@ class Overlay:
         self._fallen: dict[MemberId, int] = {}
         """Neighbour that fell silent -> when, the latest last (rule 4); at most `2 * degree`."""
 
-    def heard(self, member: MemberId, now: int, out: list[CastOutput]) -> Link | None:
+    def heard(self, member: MemberId, now: int, out: list[msg.CastOutput]) -> Link | None:
         """The member speaks as a neighbour (rules 2 and 3)."""
         link = self.links.get(member)
         if link is not None:
@@ -130,22 +110,22 @@ class Overlay:
         elif self._room():
             link = self._link(member, now)
         else:
-            self._send([member], Disconnect(), out)
+            self._send([member], msg.Disconnect(), out)
         return link
 
-    def asked(self, member: MemberId, urgent: bool, now: int, out: list[CastOutput]) -> None:
+    def asked(self, member: MemberId, urgent: bool, now: int, out: list[msg.CastOutput]) -> None:
         """It wants to be a neighbour (rule 1)."""
         accepted = member in self.links or self._room()
         if not accepted and urgent:
             evicted = pick(list(self.links), 1, self._rng)[0]
             self.unlink(evicted)
-            self._send([evicted], Disconnect(), out)
+            self._send([evicted], msg.Disconnect(), out)
             accepted = True
         if accepted:
             self._link(member, now)
-        self._send([member], NeighborReply(accepted), out)
+        self._send([member], msg.NeighborReply(accepted), out)
 
-    def answered(self, member: MemberId, accepted: bool, now: int, out: list[CastOutput]) -> None:
+    def answered(self, member: MemberId, accepted: bool, now: int, out: list[msg.CastOutput]) -> None:
         if not accepted:
             self.unlink(member)
             if self._asked.pop(member, None) is not None:
@@ -154,7 +134,7 @@ class Overlay:
         elif member in self.links or self._room():
             self._link(member, now)
         else:
-            self._send([member], Disconnect(), out)
+            self._send([member], msg.Disconnect(), out)
 
     def unlink(self, member: MemberId) -> bool:
         """It is no neighbour any more; False if it was none."""
@@ -177,7 +157,7 @@ class Overlay:
         for table in (self._asked, self._refused, self._fallen):
             table.pop(member, None)
 
-    def spoke(self, member: MemberId, now: int, out: list[CastOutput]) -> None:
+    def spoke(self, member: MemberId, now: int, out: list[msg.CastOutput]) -> None:
         """It has sent anything at all (rule 4)."""
         if member in self._fallen:
             del self._fallen[member]
@@ -190,9 +170,9 @@ class Overlay:
 
     def at(self, address: str) -> list[MemberId]:
         """The neighbours at this address: one, or none."""
-        return [member for member in self.links if parts(member)[0] == address]
+        return [member for member in self.links if msg.parts(member)[0] == address]
 
-    def tick(self, now: int, slept: int, rounds: int, out: list[CastOutput]) -> None:
+    def tick(self, now: int, slept: int, rounds: int, out: list[msg.CastOutput]) -> None:
         """A round. `slept`: nanoseconds that this member itself has missed; they are not its neighbours' silence."""
         silent: list[MemberId] = []
         for member, link in self.links.items():
@@ -201,7 +181,7 @@ class Overlay:
                 silent.append(member)
         for member in silent:
             self.fell(member, now)
-            self._send([member], Disconnect(), out)
+            self._send([member], msg.Disconnect(), out)
         for table in (self._asked, self._refused):
             for member in [m for m, at in table.items() if now - at >= self._wait]:
                 del table[member]
@@ -209,7 +189,7 @@ class Overlay:
             self._ask(pick(list(self._fallen), 1, self._rng)[0], True, now, out)
         self.seek(now, out)
 
-    def seek(self, now: int, out: list[CastOutput]) -> None:
+    def seek(self, now: int, out: list[msg.CastOutput]) -> None:
         """Ask as many members as are wanted (rule 1)."""
         wanted = self._degree - len(self.links) - len(self._asked)
         if wanted <= 0:
@@ -221,9 +201,9 @@ class Overlay:
                 self._ask(member, urgent, now, out)
                 wanted, urgent = wanted - 1, False
 
-    def _ask(self, member: MemberId, urgent: bool, now: int, out: list[CastOutput]) -> None:
+    def _ask(self, member: MemberId, urgent: bool, now: int, out: list[msg.CastOutput]) -> None:
         self._asked[member] = now
-        self._send([member], Neighbor(urgent), out)
+        self._send([member], msg.Neighbor(urgent), out)
 
     def _room(self) -> bool:
         return len(self.links) < self._degree + SPARE
@@ -247,22 +227,22 @@ REQUESTS = 4
 class _HeldItems:
     """The last items, for those who ask: bounded in number and bytes, first in first out."""
 
-    def __init__(self, config: CastConfig, stats: CastStats) -> None:
+    def __init__(self, config: CastConfig, stats: msg.CastStats) -> None:
         self._limit = config.buffer_items
         self._bytes_limit = config.buffer_bytes
         self._stats = stats
-        self._order: deque[Key] = deque()
-        self._items: dict[Key, tuple[Item, int]] = {}
+        self._order: deque[msg.Key] = deque()
+        self._items: dict[msg.Key, tuple[msg.Item, int]] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def get(self, key: Key) -> tuple[Item, int] | None:
+    def get(self, key: msg.Key) -> tuple[msg.Item, int] | None:
         """The item, and its age here."""
         return self._items.get(key)
 
-    def add(self, item: Item, age: int) -> None:
+    def add(self, item: msg.Item, age: int) -> None:
         key = item.key
         if key in self._items:  # the history is shorter than this
             return
@@ -297,34 +277,34 @@ class TreeCast(Dissemination):
     """PrCast by trees."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
     ) -> None:
         super().__init__(me, config, view, rng, vet)
         self.overlay = Overlay(config, view, rng, self._send)
         self._held = _HeldItems(config, self.stats)
-        self._news: deque[tuple[Key, int]] = deque(maxlen=config.buffer_items)  # to be announced, while they are held
-        self._told: list[tuple[Key, int]] = []  # announced to half of the neighbours
-        self._missing: dict[Key, _Missing] = {}  # in the order of `ask_at`
+        self._news: deque[tuple[msg.Key, int]] = deque(maxlen=config.buffer_items)  # to be announced
+        self._told: list[tuple[msg.Key, int]] = []  # announced to half of the neighbours
+        self._missing: dict[msg.Key, _Missing] = {}  # in the order of `ask_at`
         self._origins: dict[MemberId, None] = {}  # with a tree, the latest used last
         self._max_missing = max(config.max_keys, config.buffer_items)
 
-    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
+    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[msg.CastOutput]:
         out = super().start(contacts, now, genesis)
         self.overlay.seek(now, out)
         return out
 
-    def broadcast(self, item: Item, now: int) -> list[CastOutput]:
-        out: list[CastOutput] = []
-        if self.wake_at != NEVER_WAKE and self._remember(item.key, self.me):
+    def broadcast(self, item: msg.Item, now: int) -> list[msg.CastOutput]:
+        out: list[msg.CastOutput] = []
+        if self.wake_at != msg.NEVER_WAKE and self._remember(item.key, self.me):
             self._spread(self.me, [(item, 0)], out)
         return out
 
-    def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
+    def receive(self, sender: MemberId, message: msg.CastMessage, now: int) -> list[msg.CastOutput]:
         out = super().receive(sender, message, now)
-        if self.wake_at == NEVER_WAKE:
+        if self.wake_at == msg.NEVER_WAKE:
             return out
         for change in out:
-            if type(change) is MemberDown and change.reason in ("left", "restarted"):
+            if type(change) is msg.MemberDown and change.reason in ("left", "restarted"):
                 self.overlay.forget(change.member)
         self.overlay.spoke(sender, now, out)
         if not self.overlay.links:
@@ -332,8 +312,8 @@ class TreeCast(Dissemination):
         self._plan()
         return out
 
-    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
-        out: list[CastOutput] = []
+    def wake(self, now: int, digest: Digest | msg.Heads | None) -> list[msg.CastOutput]:
+        out: list[msg.CastOutput] = []
         if now < self.wake_at:
             return out
         if now >= self.round_at:
@@ -344,13 +324,13 @@ class TreeCast(Dissemination):
         self._plan()
         return out
 
-    def remove(self, member: MemberId) -> list[CastOutput]:
+    def remove(self, member: MemberId) -> list[msg.CastOutput]:
         self.overlay.forget(member)
         return super().remove(member)
 
-    def unreachable(self, address: str, now: int) -> list[CastOutput]:
-        out: list[CastOutput] = []
-        if self.wake_at != NEVER_WAKE:
+    def unreachable(self, address: str, now: int) -> list[msg.CastOutput]:
+        out: list[msg.CastOutput] = []
+        if self.wake_at != msg.NEVER_WAKE:
             for member in self.overlay.at(address):
                 self.overlay.fell(member, now)
             self.overlay.seek(now, out)
@@ -371,32 +351,32 @@ class TreeCast(Dissemination):
         if self._missing:
             self.wake_at = min(self.wake_at, next(iter(self._missing.values())).ask_at)
 
-    def _forward(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+    def _forward(self, sender: MemberId, fresh: list[tuple[msg.Item, int]], out: list[msg.CastOutput]) -> None:
         link = self.overlay.links.get(sender)
         for item, _ in fresh:
             self._missing.pop(item.key, None)
             if link is not None:
-                link.lazy.discard(origin_of(item))  # rule 2
+                link.lazy.discard(msg.origin_of(item))  # rule 2
         self._spread(sender, fresh, out)
 
-    def _again(self, sender: MemberId, items: list[Item], now: int, out: list[CastOutput]) -> None:
+    def _again(self, sender: MemberId, items: list[msg.Item], now: int, out: list[msg.CastOutput]) -> None:
         """Rule 2."""
         link = self.overlay.links.get(sender)
         if link is None:
             return
-        origins = {origin_of(item): None for item in items if self._seen[item.key] != sender}
+        origins = {msg.origin_of(item): None for item in items if self._seen[item.key] != sender}
         if origins:
             link.lazy.update(origins)
             self.stats.pruned += len(origins)
-            self._send([sender], Prune(tuple(origins)), out)
+            self._send([sender], msg.Prune(tuple(origins)), out)
 
-    def _spread(self, sender: MemberId, items: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+    def _spread(self, sender: MemberId, items: list[tuple[msg.Item, int]], out: list[msg.CastOutput]) -> None:
         """Rules 1 and 4: push, hold and announce items that `sender` brought."""
-        by_targets: dict[tuple[MemberId, ...], list[tuple[Item, int]]] = {}
+        by_targets: dict[tuple[MemberId, ...], list[tuple[msg.Item, int]]] = {}
         links = self.overlay.links
         for item, age in items:
             self._held.add(item, age)
-            after = min(age + 1, MAX_AGE)
+            after = min(age + 1, msg.MAX_AGE)
             if links:
                 tree = self._used(item)
                 targets = tuple(m for m, link in links.items() if tree not in link.lazy and m != sender)
@@ -410,20 +390,20 @@ class TreeCast(Dissemination):
         for whom, pushed in by_targets.items():
             self._push(list(whom), pushed, out)
 
-    def _push(self, to: list[MemberId], items: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+    def _push(self, to: list[MemberId], items: list[tuple[msg.Item, int]], out: list[msg.CastOutput]) -> None:
         """In messages as large as allowed."""
-        part: list[tuple[Item, int]] = []
+        part: list[tuple[msg.Item, int]] = []
         size = 0
         for item, age in items:
             if part and (len(part) == self.config.max_events or size + item.size > self.config.max_bytes):
-                self._send(to, Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
+                self._send(to, msg.Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
                 part, size = [], 0
             part.append((item, age))
             size += item.size
         if part:
-            self._send(to, Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
+            self._send(to, msg.Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
 
-    def _announce(self, out: list[CastOutput]) -> None:
+    def _announce(self, out: list[msg.CastOutput]) -> None:
         """Rule 1. Also in a quiet round: it says that this member lives."""
         news = [*self._told, *self._news]
         self._told = list(self._news)
@@ -431,11 +411,11 @@ class TreeCast(Dissemination):
         half = self.overlay.half(self.stats.rounds)
         for i in range(0, max(1, len(news)), self.config.max_keys):
             some = news[i : i + self.config.max_keys]
-            self._send(half, IHave(tuple(k for k, _ in some), tuple(a for _, a in some)), out)
+            self._send(half, msg.IHave(tuple(k for k, _ in some), tuple(a for _, a in some)), out)
 
-    def _graft(self, now: int, out: list[CastOutput]) -> None:
+    def _graft(self, now: int, out: list[msg.CastOutput]) -> None:
         """Rule 3."""
-        wanted: dict[MemberId, list[Key]] = {}
+        wanted: dict[MemberId, list[msg.Key]] = {}
         while self._missing:
             key, missing = next(iter(self._missing.items()))
             if missing.ask_at > now:
@@ -450,29 +430,29 @@ class TreeCast(Dissemination):
         for announcer, keys in wanted.items():
             self.stats.grafted += len(keys)
             for i in range(0, len(keys), self.config.max_keys):
-                self._send([announcer], Graft(tuple(keys[i : i + self.config.max_keys])), out)
+                self._send([announcer], msg.Graft(tuple(keys[i : i + self.config.max_keys])), out)
 
     # The messages of trees
 
-    def _other(self, sender: MemberId, message: CastMessage, now: int, out: list[CastOutput]) -> None:
+    def _other(self, sender: MemberId, message: msg.CastMessage, now: int, out: list[msg.CastOutput]) -> None:
         if not is_member_id(sender):
             raise BadMessage(f"a neighbour's message of {sender!r}, which is no member id; want address#boot")
-        if type(message) is IHave:
+        if type(message) is msg.IHave:
             self._on_ihave(sender, message, now, out)
-        elif type(message) is Graft:
+        elif type(message) is msg.Graft:
             self._on_graft(sender, message, now, out)
-        elif type(message) is Prune:
+        elif type(message) is msg.Prune:
             link = self.overlay.heard(sender, now, out)
             if link is not None:
                 link.lazy.update(o for o in message.origins if o in self._origins)
-        elif type(message) is Neighbor:
+        elif type(message) is msg.Neighbor:
             self.overlay.asked(sender, message.urgent, now, out)
-        elif type(message) is NeighborReply:
+        elif type(message) is msg.NeighborReply:
             self.overlay.answered(sender, message.linked, now, out)
-        elif type(message) is Disconnect and self.overlay.unlink(sender):
+        elif type(message) is msg.Disconnect and self.overlay.unlink(sender):
             self.overlay.seek(now, out)
 
-    def _on_ihave(self, sender: MemberId, message: IHave, now: int, out: list[CastOutput]) -> None:
+    def _on_ihave(self, sender: MemberId, message: msg.IHave, now: int, out: list[msg.CastOutput]) -> None:
         self.overlay.heard(sender, now, out)
         for key, age in zip(message.keys, message.ages, strict=True):
             if key in self._seen:
@@ -486,25 +466,25 @@ class TreeCast(Dissemination):
             if len(missing.announcers) < REQUESTS and all(sender != member for *_, member in missing.announcers):
                 missing.announcers.append((0, age, sender))
 
-    def _on_graft(self, sender: MemberId, message: Graft, now: int, out: list[CastOutput]) -> None:
+    def _on_graft(self, sender: MemberId, message: msg.Graft, now: int, out: list[msg.CastOutput]) -> None:
         link = self.overlay.heard(sender, now, out)
-        items: list[tuple[Item, int]] = []
-        for key in message.keys:
+        items: list[tuple[msg.Item, int]] = []
+        for key in message.keys[: self.config.max_keys]:
             held = self._held.get(key)
             if held is None:
                 self.stats.unheld += 1
                 continue
             item, age = held
-            items.append((item, min(age + 1, MAX_AGE)))
+            items.append((item, min(age + 1, msg.MAX_AGE)))
             if link is not None:
-                link.lazy.discard(origin_of(item))
+                link.lazy.discard(msg.origin_of(item))
         self._push([sender], items, out)
 
     # Trees
 
-    def _used(self, item: Item) -> MemberId:
+    def _used(self, item: msg.Item) -> MemberId:
         """The name of the item's tree, which is in use now; the one unused for the longest time makes room."""
-        tree = origin_of(item)
+        tree = msg.origin_of(item)
         self._origins.pop(tree, None)
         self._origins[tree] = None
         if len(self._origins) > self.config.trees:
