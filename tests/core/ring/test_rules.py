@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+import whence.core.ring.messages as msg
 from tests.core.ring.chaos import Chaos
 from tests.core.ring.scenes import ask, build, from_widest
 from tests.core.ring.walks import walk
@@ -22,16 +23,6 @@ from whence.core.clock import MemberId
 from whence.core.ring import Ring, RingConfig, State
 from whence.core.ring.config import between
 from whence.core.ring.context import Context, Excluded, Frozen, Granted, Lost, Released, Table, Thawed, Timer
-from whence.core.ring.messages import (
-    AckCJoin,
-    AckExclude,
-    Alive,
-    CLeave,
-    Holder,
-    NewSucc,
-    ReqCoord,
-    Update,
-)
 from whence.core.ring.neighbours import Admission, Attempt, Exclusion, Neighbours, TolerantRing
 from whence.lab.paper.ccc11.basic import BasicRing, Edges
 
@@ -57,7 +48,7 @@ def basic(members: int, make: Make, tickets: int = 8) -> tuple[World, list[Membe
 
 
 class ServesAtOnce(Edges):
-    def new_edge(self, succ: Holder) -> None:
+    def new_edge(self, succ: msg.Holder) -> None:
         super().new_edge(succ)
         self.performing()
 
@@ -84,7 +75,7 @@ def one_leaves(make: Make) -> None:
 
 
 class ForgetsEarly(Edges):
-    def on_new_succ(self, sender: MemberId, m: NewSucc) -> None:
+    def on_new_succ(self, sender: MemberId, m: msg.NewSucc) -> None:
         if self.ctx.state is not State.JOINING:
             super().on_new_succ(sender, m)
 
@@ -94,7 +85,7 @@ def newsucc_overtakes(make: Make) -> None:
     p, x, y = w.add("p"), w.add("x"), w.add("y")
     w.found(p)
     w.run(3)
-    w.delay = lambda a, b, m: 2 * ROUND if isinstance(m, AckCJoin) and b == x else 1000
+    w.delay = lambda a, b, m: 2 * ROUND if isinstance(m, msg.AckCJoin) and b == x else 1000
     ask(w, x, p, 3)
     w.run(0.01)
     ask(w, y, p, 6)  # served after x, so x is its successor, and NEWSUCC is there long before x's ACKCJOIN
@@ -107,7 +98,7 @@ def newsucc_overtakes(make: Make) -> None:
 
 
 class AnyTenure(Edges):
-    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
+    def on_cleave(self, sender: MemberId, m: msg.CLeave) -> None:
         holder, edge = self.ctx.holder, self.ctx.edge
         if holder is not None and edge is not None and edge.succ.member == sender:
             m = msgspec.structs.replace(m, mine=edge.succ.tenure, yours=holder.tenure)
@@ -116,8 +107,8 @@ class AnyTenure(Edges):
 
 def old_cleave(make: Make) -> None:
     w, (a, b) = basic(2, make)
-    old: list[CLeave] = []
-    w.delay = lambda x, y, m: old.append(m) if isinstance(m, CLeave) else None
+    old: list[msg.CLeave] = []
+    w.delay = lambda x, y, m: old.append(m) if isinstance(m, msg.CLeave) else None
     w.resign(b)
     w.run(2)
     w.settle([b])
@@ -129,7 +120,7 @@ def old_cleave(make: Make) -> None:
 
 
 class IgnoresLeavers(Edges):
-    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
+    def on_cleave(self, sender: MemberId, m: msg.CLeave) -> None:
         if self.ctx.state is not State.LEAVING:
             super().on_cleave(sender, m)
 
@@ -146,7 +137,7 @@ def all_leave(make: Make) -> None:
 
 
 class WithoutTable(Edges):
-    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
+    def on_cleave(self, sender: MemberId, m: msg.CLeave) -> None:
         super().on_cleave(sender, msgspec.structs.replace(m, rows=()))
 
 
@@ -193,7 +184,7 @@ def nobody_agrees(make: Make) -> None:
     """p cannot reach its successor s, nor anybody to agree to its exclusion; s is well."""
     w, ring = build(6, make=make)
     w.cut[ring[1], ring[2]] = None
-    w.delay = lambda a, b, m: -1 if isinstance(m, ReqCoord) else None
+    w.delay = lambda a, b, m: -1 if isinstance(m, msg.ReqCoord) else None
     w.run(10)
     assert w.said(Frozen, ring[1]) and w.ring(ring[2]).state is State.OWNER
 
@@ -221,7 +212,7 @@ def drifting(make: Make) -> None:
 
 
 class OwnsAtOnce(Admission):
-    def take_ticket(self, sender: MemberId, grant: AckCJoin) -> None:
+    def take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
         super().take_ticket(sender, grant)
         self.ctx.own()
 
@@ -267,7 +258,7 @@ def false_exclusion(make: Make) -> None:
 
 
 class OnlyWhoIsKnown(Table):
-    def promise(self, excluder: Holder, nonce: int, tickets: Any, era: int) -> None:
+    def promise(self, excluder: msg.Holder, nonce: int, tickets: Any, era: int) -> None:
         super().promise(excluder, nonce, [t for t in tickets if self.owner[t]], era)
 
     def out(self, ticket: int, floor: int, out_at: int) -> None:
@@ -303,9 +294,9 @@ class LastListOnly(Exclusion):
 
 
 class FreshOnArrival(Neighbours):
-    def on_alive(self, sender: MemberId, m: Alive) -> bool:
+    def on_alive(self, sender: MemberId, m: msg.Alive) -> bool:
         if self.ctx.addressed(m.yours):
-            self.lease._until[Holder(sender, *m.mine)] = self.ctx.now + self.lease.length
+            self.lease._until[msg.Holder(sender, *m.mine)] = self.ctx.now + self.lease.length
         return super().on_alive(sender, m)
 
 
@@ -315,7 +306,7 @@ def slower_and_slower(make: Make) -> None:
     w, ring = build(6, make=make, news_loss=1.0)
     p, s = ring[1], ring[2]
     begin = w.now
-    w.delay = lambda a, b, m: int(0.15 * (w.now - begin)) if b == s and a != p and isinstance(m, Alive) else None
+    w.delay = lambda a, b, m: int(0.15 * (w.now - begin)) if b == s and a != p and isinstance(m, msg.Alive) else None
     w.run(45)
     w.cut[p, s] = None
     w.run(20)
@@ -326,7 +317,7 @@ def slower_and_slower(make: Make) -> None:
 
 
 class AnyPredecessor(Neighbours):
-    def _is_predecessor(self, p: Holder) -> bool:
+    def _is_predecessor(self, p: msg.Holder) -> bool:
         return True
 
 
@@ -336,12 +327,14 @@ def stale_update(make: Make) -> None:
     ring = from_widest(w, ring)
     far, s = ring[0], ring[1]
     R = tuple(w.ring(m).ctx.holder for m in (far, ring[-1], ring[-2]))
-    old = Update(1, R[0].tenure, w.ring(s).ctx.holder.tenure, 0, R, ())
+    old = msg.Update(1, R[0].tenure, w.ring(s).ctx.holder.tenure, 0, R, ())
     p = w.add("p")
     ask(w, p, far)
     assert w.run(5, lambda: w.ring(s).ctx.pred.member == p)
     w.run(3)
-    w.delay = lambda a, b, m: -1 if a == s and isinstance(m, Update | ReqCoord) else None  # others keep their lists
+    w.delay = lambda a, b, m: (
+        -1 if a == s and isinstance(m, msg.Update | msg.ReqCoord) else None
+    )  # others keep their lists
     w.act(s, lambda ring, now: ring.receive(far, old, now))
     w.cut[p, s] = w.cut[s, p] = None
     w.run(10)
@@ -362,7 +355,7 @@ def failed_exclusion(make: Make) -> None:
     w, ring = build(6, make=make)
     p, s = ring[1], ring[2]
     w.cut[p, s] = None
-    w.delay = lambda a, b, m: -1 if isinstance(m, ReqCoord) else None
+    w.delay = lambda a, b, m: -1 if isinstance(m, msg.ReqCoord) else None
     w.run(5)
     w.heal()
     w.delay = None
@@ -375,11 +368,11 @@ def failed_exclusion(make: Make) -> None:
 
 
 class AnyReply(Exclusion):
-    def on_ack_exclude(self, sender: MemberId, m: AckExclude) -> None:
+    def on_ack_exclude(self, sender: MemberId, m: msg.AckExclude) -> None:
         attempt = self.underway.attempt
         if attempt is not None:
             m = msgspec.structs.replace(m, nonce=attempt.nonce)
-            attempt.candidate = Holder(sender, *m.mine)
+            attempt.candidate = msg.Holder(sender, *m.mine)
         super().on_ack_exclude(sender, m)
 
 
@@ -390,7 +383,11 @@ def late_reply(make: Make) -> None:
     w.crash(s)
     late = w.config.answer_ns + DELTA // 2
     w.delay = lambda a, b, m: (
-        late if a == q1 and isinstance(m, AckExclude) else DELTA if a == q2 and isinstance(m, AckExclude) else 1000
+        late
+        if a == q1 and isinstance(m, msg.AckExclude)
+        else DELTA
+        if a == q2 and isinstance(m, msg.AckExclude)
+        else 1000
     )
     far = w.ring(q2).ticket
     assert w.run(4, lambda: bool(w.said(Excluded, p)))

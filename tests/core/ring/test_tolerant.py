@@ -9,27 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import whence.core.ring.messages as msg
 from tests.core.ring.scenes import ask, build, from_widest
 from tests.core.ring.world import ROUND, World, config
 from whence.core.clock import MemberId, Send
 from whence.core.ring import RingConfig, State
 from whence.core.ring.config import between, distance, need_acks, need_alive
 from whence.core.ring.context import BecameOwner, Edge, Excluded, Granted, Lost, Rejected, Released, Thawed
-from whence.core.ring.messages import (
-    AckCJoin,
-    AckExclude,
-    AckUpdate,
-    Alive,
-    CLeave,
-    Decline,
-    GoneNews,
-    Holder,
-    NackLeave,
-    Poll,
-    ReqCoord,
-    Tenure,
-    Update,
-)
 from whence.core.ring.neighbours import Attempt, TolerantRing
 from whence.errors import BadMessage, ConfigError
 from whence.lab.sim.invariants import quiet_violations
@@ -40,19 +26,19 @@ from whence.lab.sim.invariants import quiet_violations
 def test_rule_4_messages_for_another_tenure_are_dropped() -> None:
     w, (a, b, c) = build(3)
     ring = w.ring(a)
-    stale = Tenure(ring.ctx.holder.ticket, ring.ctx.holder.inc + 1)
+    stale = msg.Tenure(ring.ctx.holder.ticket, ring.ctx.holder.inc + 1)
     other = w.ring(b).ctx.holder
     for m in (
-        Poll(1, other.tenure, stale, 0, 0),
-        Update(1, other.tenure, stale, 0, (other,), ()),
-        ReqCoord(1, other.tenure, stale, w.ring(c).ticket, 1 << 40),
-        CLeave(1, other.tenure, stale, w.ring(c).ctx.holder, 99, (), ()),
-        AckUpdate(1, other.tenure, stale, 0, True),
+        msg.Poll(1, other.tenure, stale, 0, 0),
+        msg.Update(1, other.tenure, stale, 0, (other,), ()),
+        msg.ReqCoord(1, other.tenure, stale, w.ring(c).ticket, 1 << 40),
+        msg.CLeave(1, other.tenure, stale, w.ring(c).ctx.holder, 99, (), ()),
+        msg.AckUpdate(1, other.tenure, stale, 0, True),
     ):
         before = (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
         sent = [o for o in ring.receive(b, m, ring.told) if isinstance(o, Send)]
         assert before == (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
-        assert all(isinstance(o.message, Decline) for o in sent), sent  # at most: "I never had that tenure"
+        assert all(isinstance(o.message, msg.Decline) for o in sent), sent  # at most: "I never had that tenure"
 
 
 def test_rule_4_a_late_cleave_belongs_to_its_own_edge() -> None:
@@ -60,7 +46,7 @@ def test_rule_4_a_late_cleave_belongs_to_its_own_edge() -> None:
     w, ring = build(4)
     p = w.ring(ring[0])
     z = p.ctx.edge.succ
-    old = CLeave(
+    old = msg.CLeave(
         p.ctx.edge.refused + 1,
         z.tenure,
         p.ctx.holder.tenure,
@@ -72,7 +58,7 @@ def test_rule_4_a_late_cleave_belongs_to_its_own_edge() -> None:
     p.receive(z.member, old, p.told)
     assert p.ctx.edge.succ == z
     p.ctx.edge.refused = 50
-    p.receive(z.member, CLeave(50, z.tenure, p.ctx.holder.tenure, old.succ, p.ctx.edge.start, (), ()), p.told)
+    p.receive(z.member, msg.CLeave(50, z.tenure, p.ctx.holder.tenure, old.succ, p.ctx.edge.start, (), ()), p.told)
     assert p.ctx.edge.succ == z
 
 
@@ -115,7 +101,7 @@ def test_rule_8_alone_with_a_newcomer_that_dies() -> None:
     a, b, c = w.add("a"), w.add("b"), w.add("c")
     w.found(a)
     w.run(3)
-    w.delay = lambda x, y, m: -1 if x == b and isinstance(m, AckUpdate) else None
+    w.delay = lambda x, y, m: -1 if x == b and isinstance(m, msg.AckUpdate) else None
     w.cut[a, b] = None
     ask(w, b, a)
     w.run(1)
@@ -163,7 +149,7 @@ def test_rule_10_a_newcomer_waits_for_its_quorum() -> None:
     newcomer = w.ring(new)
     assert newcomer.coordinated() == [] and not newcomer.may_publish
     # it does not vouch
-    poll = Poll(1, w.ring(parent).ctx.holder.tenure, newcomer.ctx.holder.tenure, 0, 0)
+    poll = msg.Poll(1, w.ring(parent).ctx.holder.tenure, newcomer.ctx.holder.tenure, 0, 0)
     assert not [o for o in newcomer.receive(parent, poll, newcomer.told) if isinstance(o, Send)]
     # its parent admits nobody else meanwhile
     second = w.add("second")
@@ -193,11 +179,11 @@ def test_rule_12_a_term_that_was_seen_is_refused() -> None:
     w, ring = build(5)
     p, a = w.ring(ring[1]), w.ring(ring[0])
     until = w.ring(ring[3]).ticket
-    old = ReqCoord(7, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era)
+    old = msg.ReqCoord(7, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era)
     (reply,) = a.receive(ring[1], old, a.told)
     assert type(reply.message).__name__ == "NackCoord"
     (reply,) = a.receive(
-        ring[1], ReqCoord(8, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era + 1), a.told
+        ring[1], msg.ReqCoord(8, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era + 1), a.told
     )
     assert type(reply.message).__name__ == "AckCoord"
     assert a.ctx.table.over(w.ring(ring[2]).ctx.holder)
@@ -207,7 +193,7 @@ def test_rule_12_a_term_that_was_seen_is_refused() -> None:
 
 
 def test_rule_13_every_list_since_the_last_ok_is_kept() -> None:
-    a, b, c, d, s = (Holder(f"{x}#1", i, 1) for i, x in enumerate("abcds"))
+    a, b, c, d, s = (msg.Holder(f"{x}#1", i, 1) for i, x in enumerate("abcds"))
     edge = Edge(s, [(a, b)])
     edge.offer(5, (a, c))
     assert edge.held == ((a, b), (a, c))
@@ -243,7 +229,7 @@ def test_rule_13_a_lost_acknowledgement_leaves_two_lists() -> None:
     ring = from_widest(w, ring)
     p, s = ring[1], ring[2]
     held = w.ring(p).ctx.edge.held
-    w.delay = lambda a, b, m: -1 if (a, b) == (s, p) and isinstance(m, AckUpdate) else None
+    w.delay = lambda a, b, m: -1 if (a, b) == (s, p) and isinstance(m, msg.AckUpdate) else None
     new = w.add("new")
     ask(w, new, ring[0])  # a new predecessor of p changes what p sends to s
     w.run(1.5, lambda: len(w.ring(p).ctx.edge.held) > 1)
@@ -256,7 +242,7 @@ def test_rule_13_a_lost_acknowledgement_leaves_two_lists() -> None:
 def test_rule_13_a_newcomer_inherits_what_its_successor_may_hold() -> None:
     w, ring = build(1, tickets=4)
     new = w.add("new")
-    w.delay = lambda a, b, m: -1 if isinstance(m, Update) else None
+    w.delay = lambda a, b, m: -1 if isinstance(m, msg.Update) else None
     ask(w, new, ring[0])
     assert w.run(2, lambda: w.ring(new).state is State.OWNER)
     assert () in w.ring(new).ctx.edge.held  # the founder is alone and has an empty L: it cannot be excluded
@@ -270,7 +256,7 @@ def test_who_is_being_excluded_stays_in_r_until_it_is_certainly_out() -> None:
     w, ring = build(6, k=2)
     p = w.ring(ring[2])
     z = p.neighbours.L[0]
-    p.ctx.table.promise(Holder("x#1", p.ctx.holder.ticket, 1), 1, [z.ticket], p.ctx.table.era + 1)
+    p.ctx.table.promise(msg.Holder("x#1", p.ctx.holder.ticket, 1), 1, [z.ticket], p.ctx.table.era + 1)
     assert p.ctx.table.over(z) and z in p.neighbours.R()
     p.ctx.table.out(z.ticket, z.inc + 1, p.told + 5)
     assert z in p.neighbours.R()
@@ -301,7 +287,7 @@ def test_the_dead_do_not_count_as_agreeing() -> None:
 def test_rule_14_a_grant_that_comes_too_late_is_declined() -> None:
     w, ring = build(1)
     new = w.add("new")
-    w.delay = lambda a, b, m: 3 * ROUND // 2 if isinstance(m, AckCJoin) else None
+    w.delay = lambda a, b, m: 3 * ROUND // 2 if isinstance(m, msg.AckCJoin) else None
     ask(w, new, ring[0])
     w.run(0.5)
     w.ring(new).applicant.choose = lambda: None
@@ -318,25 +304,25 @@ def test_rule_15_update_counts_only_from_the_predecessor_a_closer_one_or_a_takeo
     w, ring = build(6)
     far, p, s = (w.ring(m) for m in (ring[0], ring[1], ring[2]))
 
-    def update(sender: TolerantRing, takeover: tuple[Tenure, ...] = ()) -> bool:
-        m = Update(999, sender.ctx.holder.tenure, s.ctx.holder.tenure, 0, (sender.ctx.holder,), takeover)
+    def update(sender: TolerantRing, takeover: tuple[msg.Tenure, ...] = ()) -> bool:
+        m = msg.Update(999, sender.ctx.holder.tenure, s.ctx.holder.tenure, 0, (sender.ctx.holder,), takeover)
         sent = s.receive(sender.ctx.me, m, s.told)
-        return any(isinstance(o, Send) and isinstance(o.message, AckUpdate) for o in sent)
+        return any(isinstance(o, Send) and isinstance(o.message, msg.AckUpdate) for o in sent)
 
     assert update(p)
     assert not update(far) and s.ctx.pred == p.ctx.holder
-    assert update(far, (Tenure(p.ctx.holder.ticket, p.ctx.holder.inc + 1),)) and s.ctx.pred == far.ctx.holder
+    assert update(far, (msg.Tenure(p.ctx.holder.ticket, p.ctx.holder.inc + 1),)) and s.ctx.pred == far.ctx.holder
     assert not update(p)  # it is over now
 
 
 def test_rule_15_who_is_over_is_not_vouched_for() -> None:
     w, ring = build(5)
     a, z = w.ring(ring[0]), w.ring(ring[1])
-    poll = Poll(5, z.ctx.holder.tenure, a.ctx.holder.tenure, 0, 0)
-    assert [type(o.message) for o in a.receive(z.ctx.me, poll, a.told)] == [Alive]
-    a.hear(GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), a.told)
+    poll = msg.Poll(5, z.ctx.holder.tenure, a.ctx.holder.tenure, 0, 0)
+    assert [type(o.message) for o in a.receive(z.ctx.me, poll, a.told)] == [msg.Alive]
+    a.hear(msg.GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), a.told)
     assert a.receive(z.ctx.me, poll, a.told) == []
-    outputs = z.hear(GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), z.told)
+    outputs = z.hear(msg.GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), z.told)
     assert [o.reason for o in outputs if isinstance(o, Lost)] == ["excluded"]
 
 
@@ -346,7 +332,7 @@ def test_rule_15_the_excluder_announces_it() -> None:
     w.crash(ring[3])
     w.run(5)
     (excluded,) = w.said(Excluded)
-    news = [o.news for _, m, o in w.outputs if type(o).__name__ == "Announce" and isinstance(o.news, GoneNews)]
+    news = [o.news for _, m, o in w.outputs if type(o).__name__ == "Announce" and isinstance(o.news, msg.GoneNews)]
     own = excluded.tickets.index(ticket)  # what lies before it was the excluder's own to grant
     assert own and [n.tickets for n in news] == [excluded.tickets[own:]]
 
@@ -373,7 +359,7 @@ def test_rule_17_in_the_end_it_gives_up() -> None:
     w, ring = build(6, tickets=8)
     p, s = ring[1], ring[2]
     w.cut[p, s] = None
-    w.delay = lambda a, b, m: -1 if isinstance(m, ReqCoord) and a == p else None
+    w.delay = lambda a, b, m: -1 if isinstance(m, msg.ReqCoord) and a == p else None
     w.run(w.config.patience_ns / ROUND + 4)
     assert "frozen too long" in {lost.reason for lost in w.said(Lost, p)}
     w.heal()
@@ -391,9 +377,9 @@ def test_rule_18_the_nonce_binds_a_reply_to_its_attempt() -> None:
     p.ctx.out = []
     p.exclusion.begin()
     nonce = p.underway.attempt.nonce
-    p.receive(q.ctx.me, AckExclude(nonce - 1, q.ctx.holder.tenure, p.ctx.holder.tenure, 0, q.neighbours.L), p.told)
+    p.receive(q.ctx.me, msg.AckExclude(nonce - 1, q.ctx.holder.tenure, p.ctx.holder.tenure, 0, q.neighbours.L), p.told)
     assert p.underway.attempt.tickets == ()
-    p.receive(q.ctx.me, AckExclude(nonce, q.ctx.holder.tenure, p.ctx.holder.tenure, 0, q.neighbours.L), p.told)
+    p.receive(q.ctx.me, msg.AckExclude(nonce, q.ctx.holder.tenure, p.ctx.holder.tenure, 0, q.neighbours.L), p.told)
     assert p.underway.attempt.tickets != ()
 
 
@@ -459,7 +445,7 @@ def test_rule_19_only_the_predecessor_of_now_can_refuse() -> None:
     w, ring = build(4)
     ring = from_widest(w, ring)
     p, z = ring[0], ring[1]
-    w.delay = lambda a, b, m: -1 if isinstance(m, CLeave) else None
+    w.delay = lambda a, b, m: -1 if isinstance(m, msg.CLeave) else None
     w.resign(z)
     leaver = w.ring(z)
     first = leaver.departure.leave_nonce
@@ -467,9 +453,9 @@ def test_rule_19_only_the_predecessor_of_now_can_refuse() -> None:
     ask(w, new, p)
     assert w.run(4, lambda: leaver.ctx.pred.member == new)
     assert leaver.state is State.LEAVING and leaver.departure.leave_nonce > first
-    leaver.receive(p, NackLeave(first, leaver.ctx.holder.tenure), leaver.told)
+    leaver.receive(p, msg.NackLeave(first, leaver.ctx.holder.tenure), leaver.told)
     assert leaver.state is State.LEAVING
-    leaver.receive(new, NackLeave(leaver.departure.leave_nonce, leaver.ctx.holder.tenure), leaver.told)
+    leaver.receive(new, msg.NackLeave(leaver.departure.leave_nonce, leaver.ctx.holder.tenure), leaver.told)
     assert leaver.state is State.OWNER and not leaver.may_publish
 
 
@@ -502,7 +488,7 @@ def test_late_leave_thaws_a_ring_of_lapsed_neighbours() -> None:
     w, ring = build(6)
     p, s = ring[1], ring[2]
     # nobody vouches for s in time, and nobody agrees to exclude it: without the late leave p stays frozen
-    w.delay = lambda a, b, m: -1 if (isinstance(m, Alive) and b == s) or isinstance(m, ReqCoord) else None
+    w.delay = lambda a, b, m: -1 if (isinstance(m, msg.Alive) and b == s) or isinstance(m, msg.ReqCoord) else None
     assert w.run(6, lambda: bool(w.said(Lost, s)))
     w.resign(s)
     w.run(6)
@@ -517,9 +503,9 @@ def test_bad_messages_and_settings_have_names() -> None:
     w, ring = build(1, tickets=4)
     a = w.ring(ring[0])
     with pytest.raises(BadMessage, match="ticket 4"):
-        a.receive("x#1", Poll(1, Tenure(4, 1), Tenure(0, 1), 0, 0), a.told)
+        a.receive("x#1", msg.Poll(1, msg.Tenure(4, 1), msg.Tenure(0, 1), 0, 0), a.told)
     with pytest.raises(BadMessage, match="ticket -1"):
-        a.hear(GoneNews((-1,), 1, "x#1"), a.told)
+        a.hear(msg.GoneNews((-1,), 1, "x#1"), a.told)
     with pytest.raises(ConfigError, match="delta_ns"):
         RingConfig(tickets=4, round_ns=10, delta_ns=6)
     with pytest.raises(ConfigError, match="tickets"):

@@ -14,18 +14,7 @@ from typing import Any
 
 from whence.core.clock import MemberId, Send, member_id
 from whence.core.ring import Ring, RingConfig, State
-from whence.core.ring.context import (
-    Announce,
-    BecameOwner,
-    Excluded,
-    Frozen,
-    Granted,
-    Lost,
-    Rejected,
-    Released,
-    RingOutput,
-    Thawed,
-)
+from whence.core.ring import context as says
 from whence.core.ring.messages import CLeave, RingMessage
 from whence.core.ring.neighbours import TolerantRing
 from whence.lab.sim.invariants import Watch, violations
@@ -87,7 +76,7 @@ class World:
         self.watch = Watch()
         self.log: list[str] = []
         self.counts: dict[str, int] = {}
-        self.outputs: list[tuple[int, MemberId, RingOutput]] = []
+        self.outputs: list[tuple[int, MemberId, says.RingOutput]] = []
         self.ids: dict[tuple[int, int, int], MemberId] = {}
         self.keep_log = True
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -159,7 +148,7 @@ class World:
 
     # --- steps ---
 
-    def act(self, member: MemberId, what: Callable[[Any, int], list[RingOutput]]) -> None:
+    def act(self, member: MemberId, what: Callable[[Any, int], list[says.RingOutput]]) -> None:
         proc = self.procs.get(member)
         if proc is None:
             return
@@ -196,19 +185,19 @@ class World:
         self.ids[key] = member
         proc.ring.published(proc.seq)
 
-    def _carry_out(self, member: MemberId, proc: Proc, output: RingOutput) -> None:
+    def _carry_out(self, member: MemberId, proc: Proc, output: says.RingOutput) -> None:
         match output:
             case Send(to, message):
                 self._post(member, to, message)
                 return
-            case Announce(news):
+            case says.Announce(news):
                 for other in self.procs:
                     if other != member and self.good(member, other) and self.rng.random() >= self.news_loss:
                         when = self.now + self.rng.randrange(1, self.news_delay)
                         self.at(when, self.act, other, lambda ring, now, news=news: ring.hear(news, now))
-            case Granted() | BecameOwner():
+            case says.Granted() | says.BecameOwner():
                 proc.seq = 0
-            case Lost() | Released() | Excluded() | Rejected() | Frozen() | Thawed():
+            case says.Lost() | says.Released() | says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
                 pass
         self.outputs.append((self.now, member, output))
         name = type(output).__name__

@@ -7,40 +7,14 @@ from typing import Any, get_args
 import msgspec
 from hypothesis import strategies as st
 
-from whence.core.cast.messages import (
-    MAX_AGE,
-    MAX_ROUNDS,
-    CastMessage,
-    Disconnect,
-    Gossip,
-    Graft,
-    IHave,
-    Neighbor,
-    NeighborReply,
-    News,
-    Prune,
-    Subscribe,
-    Welcome,
-)
+from whence.core.cast import messages as cast
 from whence.core.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, StampedFrame, member_id
 from whence.core.clock.cct import MAX_SEQ
-from whence.core.order.messages import (
-    AckRecover,
-    FreeState,
-    GenerationState,
-    OrderMessage,
-    OwnerState,
-    Recover,
-    Snapshot,
-    SnapshotRefused,
-    SnapshotRequest,
-    StampedState,
-    TicketState,
-)
+from whence.core.order import messages as order
 from whence.core.ring import messages as ring
 from whence.core.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Tenure, TicketRow, Voter
 
-KINDS: list[type] = [*get_args(CastMessage), *get_args(RingMessage), *get_args(OrderMessage)]
+KINDS: list[type] = [*get_args(cast.CastMessage), *get_args(RingMessage), *get_args(order.OrderMessage)]
 NEWS_KINDS: list[type] = list(get_args(RingNews))
 
 # ------------------------------------------------------------------------------------------------------ examples
@@ -55,37 +29,39 @@ VOTERS = (Voter("a:1#2", False), Voter("b:1#2", True))
 COUNCIL = Council(3, VOTERS, VOTERS[:1])
 BALLOT = Ballot(4, "b:1#2")
 LEDGER = Ledger(5, (SEAT,), (ROW,))
-CLOCK = TicketState(
+CLOCK = order.TicketState(
     ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
 )
 
 FREE = FreeFrame(
     "a:1#2", 3, 5, 2, 1 << 32, 2, (0, 2), Packed.of((4, 1, 300)), b"\x92\xc4\x01x\xc4\x01y", ((0, Packed.of((7,))),)
 )
-FREE_CLOCK = FreeState(
+FREE_CLOCK = order.FreeState(
     (
-        GenerationState(0, 1, Packed.of((7,)), past=Packed.of((8,))),
-        GenerationState(1 << 32, 2, Packed.of((4, 1, 9)), (1, 0, 0), (3, 0, 0)),
+        order.GenerationState(0, 1, Packed.of((7,)), past=Packed.of((8,))),
+        order.GenerationState(1 << 32, 2, Packed.of((4, 1, 9)), (1, 0, 0), (3, 0, 0)),
     ),
-    (OwnerState("a:1#2", 2, 1 << 32, 2, (0, 2)),),
+    (order.OwnerState("a:1#2", 2, 1 << 32, 2, (0, 2)),),
     (FREE,),
     (("a:1#2", 0, 5, 6),),
     1,
 )
 
 STAMPED = StampedFrame("a:1#2", 3, 5, 2, ("b:1#2", "a:1#2"), b"\x92\x03\x92\x04\x03", b"\x92\xc4\x01x\xc4\x01y")
-STAMPED_CLOCK = StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04")
+STAMPED_CLOCK = order.StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04")
 
 EXAMPLES: list[Any] = [
-    Gossip((FRAME, News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)),
-    Subscribe(20),
-    Welcome((("a:1#2", 3),)),
-    IHave((FRAME.key, ("a:1#2", 0, 5), ("a:1#2", 4)), (1, 2, 3)),
-    Graft((FRAME.key, ("a:1#2", 4))),
-    Prune(("a:1#2",)),
-    Neighbor(True),
-    NeighborReply(False),
-    Disconnect(),
+    cast.Gossip(
+        (FRAME, cast.News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)
+    ),
+    cast.Subscribe(20),
+    cast.Welcome((("a:1#2", 3),)),
+    cast.IHave((FRAME.key, ("a:1#2", 0, 5), ("a:1#2", 4)), (1, 2, 3)),
+    cast.Graft((FRAME.key, ("a:1#2", 4))),
+    cast.Prune(("a:1#2",)),
+    cast.Neighbor(True),
+    cast.NeighborReply(False),
+    cast.Disconnect(),
     ring.CJoin(9),
     ring.Reject(9, "full", True, 5, ((0, "a:1#2"),)),
     ring.AckCJoin(9, 10, T0, T1, SEAT, (SEAT,), ((SEAT,), ()), (ROW,)),
@@ -123,27 +99,27 @@ EXAMPLES: list[Any] = [
     ring.Accept(3, BALLOT, VOTERS),
     ring.Accepted(3, BALLOT, "a:1#2"),
     ring.Begin(COUNCIL, LEDGER),
-    Recover(9, ((0, 7, 1, 4),)),
-    AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
-    SnapshotRequest(9, 2, False),
-    SnapshotRefused(9, "busy"),
-    Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), ("a:1#2", "b:1#2"), b"state"),
+    order.Recover(9, ((0, 7, 1, 4),)),
+    order.AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
+    order.SnapshotRequest(9, 2, False),
+    order.SnapshotRefused(9, "busy"),
+    order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), ("a:1#2", "b:1#2"), b"state"),
 ]
 
 FREE_EXAMPLES: list[Any] = [
-    Gossip((FREE,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
-    Recover(9, (("a:1#2", 0, 1, 4),)),
-    AckRecover(9, (FREE,), (("a:1#2", 0, 1, 4),)),
-    SnapshotRequest(9, 4, False, "no tickets"),
-    Snapshot(9, "a:1#2/1", FREE_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+    cast.Gossip((FREE,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
+    order.Recover(9, (("a:1#2", 0, 1, 4),)),
+    order.AckRecover(9, (FREE,), (("a:1#2", 0, 1, 4),)),
+    order.SnapshotRequest(9, 4, False, "no tickets"),
+    order.Snapshot(9, "a:1#2/1", FREE_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
 ]
 """The same, in a cluster without tickets."""
 
 STAMPED_EXAMPLES: list[Any] = [
-    Gossip((STAMPED,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
-    AckRecover(9, (STAMPED,), (("a:1#2", 0, 1, 4),)),
-    SnapshotRequest(9, 2, False, "vector"),
-    Snapshot(9, "a:1#2/1", STAMPED_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+    cast.Gossip((STAMPED,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
+    order.AckRecover(9, (STAMPED,), (("a:1#2", 0, 1, 4),)),
+    order.SnapshotRequest(9, 2, False, "vector"),
+    order.Snapshot(9, "a:1#2/1", STAMPED_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
 ]
 """The same, in a cluster ordered by a mechanism of the survey."""
 
@@ -234,9 +210,9 @@ def stamped_frames(draw: st.DrawFn) -> StampedFrame:
 
 
 @st.composite
-def stamped_states(draw: st.DrawFn) -> StampedState:
+def stamped_states(draw: st.DrawFn) -> order.StampedState:
     processes = draw(tuples_of(members))
-    return StampedState(draw(texts), processes, tuple(draw(u64) for _ in processes), draw(st.binary(max_size=40)))
+    return order.StampedState(draw(texts), processes, tuple(draw(u64) for _ in processes), draw(st.binary(max_size=40)))
 
 
 runs = st.tuples(members, seqs, seqs).map(lambda r: (r[0], 0, min(r[1:]), max(r[1:])))
@@ -244,18 +220,20 @@ heads = st.lists(st.tuples(members, u64), max_size=4).map(tuple)
 
 
 @st.composite
-def free_states(draw: st.DrawFn) -> FreeState:
-    def generation(V: Packed) -> st.SearchStrategy[GenerationState]:
+def free_states(draw: st.DrawFn) -> order.FreeState:
+    def generation(V: Packed) -> st.SearchStrategy[order.GenerationState]:
         owed = st.lists(u64, min_size=V.R, max_size=V.R).map(tuple)
         return st.one_of(
-            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V)),
-            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V), owed, owed, st.one_of(st.none(), packed)),
+            st.builds(order.GenerationState, u64, st.integers(0, V.R), st.just(V)),
+            st.builds(
+                order.GenerationState, u64, st.integers(0, V.R), st.just(V), owed, owed, st.one_of(st.none(), packed)
+            ),
         )
 
     keys = st.lists(st.integers(0, 4095), max_size=4, unique=True).map(sorted).map(tuple)
-    return FreeState(
+    return order.FreeState(
         tuple(draw(st.lists(packed.flatmap(generation), min_size=1, max_size=4))),
-        draw(tuples_of(st.builds(OwnerState, members, u64, u64, u64, keys))),
+        draw(tuples_of(st.builds(order.OwnerState, members, u64, u64, u64, keys))),
         draw(tuples_of(free_frames())),
         draw(tuples_of(runs)),
         draw(u64),
@@ -269,31 +247,31 @@ def digests(draw: st.DrawFn) -> Digest:
 
 
 @st.composite
-def clocks(draw: st.DrawFn) -> TicketState:
+def clocks(draw: st.DrawFn) -> order.TicketState:
     n = draw(st.integers(1, 5))
     vector = st.lists(entries, min_size=n, max_size=n).map(tuple)
     owners = tuples_of(st.tuples(st.integers(0, n - 1), u64, members))
     floor = st.lists(u64, min_size=n, max_size=n).map(tuple)
     rows = orphans_of(n)
-    return TicketState(draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), draw(rows))
+    return order.TicketState(draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), draw(rows))
 
 
 @st.composite
-def gossips(draw: st.DrawFn) -> Gossip:
-    news = st.builds(News, members, u64, st.binary(max_size=40))
+def gossips(draw: st.DrawFn) -> cast.Gossip:
+    news = st.builds(cast.News, members, u64, st.binary(max_size=40))
     items = draw(tuples_of(st.one_of(frames(), free_frames(), stamped_frames(), news)))
-    ages = tuple(draw(st.integers(1, MAX_AGE)) for _ in items)
-    aged = tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS)))
-    return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
+    ages = tuple(draw(st.integers(1, cast.MAX_AGE)) for _ in items)
+    aged = tuples_of(st.tuples(members, st.integers(0, cast.MAX_ROUNDS)))
+    return cast.Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
 
 
 keys = st.one_of(st.tuples(tickets, u64, u64), st.tuples(members, u64, u64), st.tuples(members, u64))
 
 
 @st.composite
-def ihaves(draw: st.DrawFn) -> IHave:
+def ihaves(draw: st.DrawFn) -> cast.IHave:
     known = draw(tuples_of(keys))
-    return IHave(known, tuple(draw(st.integers(1, MAX_AGE)) for _ in known))
+    return cast.IHave(known, tuple(draw(st.integers(1, cast.MAX_AGE)) for _ in known))
 
 
 ranges = st.tuples(tickets, incs, seqs, seqs).map(lambda r: (*r[:2], min(r[2:]), max(r[2:])))
@@ -345,14 +323,14 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 def messages_of(kind: type) -> st.SearchStrategy[Any]:
     """Valid messages of one kind."""
-    if kind is Gossip:
+    if kind is cast.Gossip:
         return gossips()
-    if kind is IHave:
+    if kind is cast.IHave:
         return ihaves()
-    if kind is Subscribe:
-        return st.builds(Subscribe, u64)
-    if kind is Welcome:
-        return st.builds(Welcome, tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS))))
+    if kind is cast.Subscribe:
+        return st.builds(cast.Subscribe, u64)
+    if kind is cast.Welcome:
+        return st.builds(cast.Welcome, tuples_of(st.tuples(members, st.integers(0, cast.MAX_ROUNDS))))
     return st.builds(kind, **{f: FIELDS[f] for f in kind.__struct_fields__})  # type: ignore[attr-defined]
 
 

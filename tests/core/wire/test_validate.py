@@ -13,33 +13,7 @@ from whence.core.cast.messages import Gossip, Graft, IHave, News, Prune, Subscri
 from whence.core.clock import NEVER, Digest, Frame, bounds, is_member_id
 from whence.core.clock.bounds import MAX_SEQ, MAX_TICKETS
 from whence.core.order.messages import AckRecover, Recover, Snapshot, SnapshotRefused
-from whence.core.ring.messages import (
-    Accept,
-    Attend,
-    Ballot,
-    Begin,
-    CJoin,
-    Claim,
-    CLeave,
-    Council,
-    GoneNews,
-    Holder,
-    Ledger,
-    NewSucc,
-    Poll,
-    Prepare,
-    Promise,
-    Reject,
-    ReleasedNews,
-    Tenure,
-    TicketRow,
-    Update,
-    Volunteer,
-    Voter,
-    Vouch,
-    check_message,
-    check_voter,
-)
+from whence.core.ring import messages as ring
 from whence.core.wire import decode, decode_news, encode, encode_news, is_name
 from whence.errors import BadFrame, BadMessage, RemoteError
 
@@ -166,21 +140,23 @@ BAD = {
     "key of news without origin": Graft(((0, 1),)),
     "key with a name for a number": Graft((("a#1", "a#1"),)),
     "origin": Prune(("nobody",)),
-    "wish": CJoin(1, -2),
-    "wish beyond": CJoin(1, MAX_TICKETS),
-    "nonce": CJoin(-1),
-    "reason": Reject(1, "new\nline", True, 1, ()),
-    "reason in other letters": Reject(1, "nö", True, 1, ()),
-    "known ticket": Reject(1, "", True, 1, ((-1, "a#1"),)),
-    "known member": Reject(1, "", True, 1, ((0, "a"),)),
-    "tenure's ticket": NewSucc(Tenure(MAX_TICKETS, 1), T1),
-    "tenure's incarnation": NewSucc(T0, Tenure(0, -1)),
-    "holder": CLeave(1, T0, T1, Holder("a", 0, 1), 0, (), ()),
-    "list of seats": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, ((Holder("a", 0, 1),),), ()),
-    "row's ticket": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (TicketRow(MAX_TICKETS, "", 0, 0, NEVER),)),
-    "row's owner": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (TicketRow(0, "x", 0, 0, NEVER),)),
-    "row's last": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (TicketRow(0, "", 0, 0, (1, -1)),)),
-    "seq": Poll(1, T0, T1, 0, MAX_SEQ + 1),
+    "wish": ring.CJoin(1, -2),
+    "wish beyond": ring.CJoin(1, MAX_TICKETS),
+    "nonce": ring.CJoin(-1),
+    "reason": ring.Reject(1, "new\nline", True, 1, ()),
+    "reason in other letters": ring.Reject(1, "nö", True, 1, ()),
+    "known ticket": ring.Reject(1, "", True, 1, ((-1, "a#1"),)),
+    "known member": ring.Reject(1, "", True, 1, ((0, "a"),)),
+    "tenure's ticket": ring.NewSucc(ring.Tenure(MAX_TICKETS, 1), T1),
+    "tenure's incarnation": ring.NewSucc(T0, ring.Tenure(0, -1)),
+    "holder": ring.CLeave(1, T0, T1, ring.Holder("a", 0, 1), 0, (), ()),
+    "list of seats": ring.CLeave(1, T0, T1, ring.Holder("a#1", 0, 1), 0, ((ring.Holder("a", 0, 1),),), ()),
+    "row's ticket": ring.CLeave(
+        1, T0, T1, ring.Holder("a#1", 0, 1), 0, (), (ring.TicketRow(MAX_TICKETS, "", 0, 0, NEVER),)
+    ),
+    "row's owner": ring.CLeave(1, T0, T1, ring.Holder("a#1", 0, 1), 0, (), (ring.TicketRow(0, "x", 0, 0, NEVER),)),
+    "row's last": ring.CLeave(1, T0, T1, ring.Holder("a#1", 0, 1), 0, (), (ring.TicketRow(0, "", 0, 0, (1, -1)),)),
+    "seq": ring.Poll(1, T0, T1, 0, MAX_SEQ + 1),
     "range of ticket": Recover(1, ((-1, 1, 1, 1),)),
     "range without incarnation": Recover(1, ((0, 0, 1, 1),)),
     "range from zero": Recover(1, ((0, 1, 0, 1),)),
@@ -226,7 +202,7 @@ def more(thing: Any, most: int) -> tuple[Any, ...]:
     return (thing,) * (most + 1)
 
 
-ROW = TicketRow(0, "", 0, 0, NEVER)
+ROW = ring.TicketRow(0, "", 0, 0, NEVER)
 LARGE = {
     "items": Gossip(more(NEWS, bounds.MAX_ITEMS), more(1, bounds.MAX_ITEMS)),
     "news": Gossip((News("a#1", 0, bytes(bounds.MAX_NEWS_BYTES + 1)),), (1,)),
@@ -244,12 +220,12 @@ LARGE = {
     "announcements": IHave(more(("a#1", 1), bounds.MAX_ITEMS), more(1, bounds.MAX_ITEMS)),
     "keys": Graft(more(("a#1", 1), bounds.MAX_ITEMS)),
     "origins": Prune(more("a#1", bounds.MAX_ITEMS)),
-    "reason": Reject(1, "x" * 513, True, 1, ()),
-    "known": Reject(1, "", True, 1, more((0, "a#1"), MAX_TICKETS)),
-    "R": Update(1, T0, T1, 0, more(SEAT, MAX_TICKETS), ()),
-    "takeover": Update(1, T0, T1, 0, (), more(T0, MAX_TICKETS)),
-    "lists": CLeave(1, T0, T1, SEAT, 0, more((), bounds.MAX_ITEMS), ()),
-    "rows": CLeave(1, T0, T1, SEAT, 0, (), more(ROW, MAX_TICKETS)),
+    "reason": ring.Reject(1, "x" * 513, True, 1, ()),
+    "known": ring.Reject(1, "", True, 1, more((0, "a#1"), MAX_TICKETS)),
+    "R": ring.Update(1, T0, T1, 0, more(SEAT, MAX_TICKETS), ()),
+    "takeover": ring.Update(1, T0, T1, 0, (), more(T0, MAX_TICKETS)),
+    "lists": ring.CLeave(1, T0, T1, SEAT, 0, more((), bounds.MAX_ITEMS), ()),
+    "rows": ring.CLeave(1, T0, T1, SEAT, 0, (), more(ROW, MAX_TICKETS)),
     "ranges": Recover(1, more((0, 1, 1, 1), bounds.MAX_ITEMS)),
     "frames": AckRecover(1, more(FIRST, bounds.MAX_ITEMS)),
     "state": snapshot(state=bytes(bounds.MAX_STATE_BYTES + 1)),
@@ -267,7 +243,11 @@ def test_too_large(message):
 
 @pytest.mark.parametrize(
     "news",
-    [GoneNews((0, MAX_TICKETS), 1, "a#1"), GoneNews((0,) * (MAX_TICKETS + 1), 1, "a#1"), ReleasedNews(SEAT, -1)],
+    [
+        ring.GoneNews((0, MAX_TICKETS), 1, "a#1"),
+        ring.GoneNews((0,) * (MAX_TICKETS + 1), 1, "a#1"),
+        ring.ReleasedNews(SEAT, -1),
+    ],
     ids=repr,
 )
 def test_news_are_checked_alike(news):
@@ -297,31 +277,31 @@ def test_names():
 
 
 def test_councils_are_bounded():
-    voter = Voter("a#1", False)
+    voter = ring.Voter("a#1", False)
     most, many = (voter,) * bounds.MAX_VOTERS, (voter,) * (bounds.MAX_VOTERS + 1)
-    table = Ledger(1, (), ())
-    decode(encode(Begin(Council(1, most, most), table)))
-    refused(Begin(Council(1, many, ()), table))
-    refused(Begin(Council(1, (voter,), many), table))
-    refused(Accept(1, Ballot(1, "a#1"), many))
-    refused(Promise(1, Ballot(1, "a#1"), "a#1", (Ballot(1, "a#1"), many), table))
-    refused(Begin(Council(1, (Voter("a", False),), ()), table))
-    refused(Begin(Council(1 << 62, (voter,), ()), table))
-    refused(Prepare(1, Ballot(1 << 62, "a#1")))
-    refused(Begin(Council(1, (), ()), Ledger(1, (Holder("a", 0, 1),), ())))
-    refused(Begin(Council(1, (), ()), Ledger(1, (), (TicketRow(MAX_TICKETS, "", 1, 1, (1, 1)),))))
+    table = ring.Ledger(1, (), ())
+    decode(encode(ring.Begin(ring.Council(1, most, most), table)))
+    refused(ring.Begin(ring.Council(1, many, ()), table))
+    refused(ring.Begin(ring.Council(1, (voter,), many), table))
+    refused(ring.Accept(1, ring.Ballot(1, "a#1"), many))
+    refused(ring.Promise(1, ring.Ballot(1, "a#1"), "a#1", (ring.Ballot(1, "a#1"), many), table))
+    refused(ring.Begin(ring.Council(1, (ring.Voter("a", False),), ()), table))
+    refused(ring.Begin(ring.Council(1 << 62, (voter,), ()), table))
+    refused(ring.Prepare(1, ring.Ballot(1 << 62, "a#1")))
+    refused(ring.Begin(ring.Council(1, (), ()), ring.Ledger(1, (ring.Holder("a", 0, 1),), ())))
+    refused(ring.Begin(ring.Council(1, (), ()), ring.Ledger(1, (), (ring.TicketRow(MAX_TICKETS, "", 1, 1, (1, 1)),))))
 
 
 def test_nobody_speaks_for_a_voter_elsewhere():
-    check_voter("a#2", Vouch(1, 9, "a#1"))
-    for message in (Vouch(1, 9, "b#1"), Volunteer(Voter("b#1", True)), Attend(1, "b#1", False)):
+    ring.check_voter("a#2", ring.Vouch(1, 9, "a#1"))
+    for message in (ring.Vouch(1, 9, "b#1"), ring.Volunteer(ring.Voter("b#1", True)), ring.Attend(1, "b#1", False)):
         with pytest.raises(BadMessage, match="speaks for b#1"):
-            check_voter("a#2", message)
+            ring.check_voter("a#2", message)
 
 
 def test_claims_name_tickets_and_eras_that_exist():
-    check_message(Claim(1, 9, 5, (0, 2)), 3)
+    ring.check_message(ring.Claim(1, 9, 5, (0, 2)), 3)
     with pytest.raises(BadMessage, match="ticket 3"):
-        check_message(Claim(1, 9, 5, (3,)), 3)
-    assert check_message(Claim(1, 9, 1 << 40, (0,)), 3) == 1 << 40
-    assert check_message(Begin(Council(1, (), ()), Ledger(1 << 40, (), ())), 3) == 1 << 40
+        ring.check_message(ring.Claim(1, 9, 5, (3,)), 3)
+    assert ring.check_message(ring.Claim(1, 9, 1 << 40, (0,)), 3) == 1 << 40
+    assert ring.check_message(ring.Begin(ring.Council(1, (), ()), ring.Ledger(1 << 40, (), ())), 3) == 1 << 40
