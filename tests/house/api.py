@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 
 from tests.house.imports import ROOT
 
@@ -26,9 +27,11 @@ def page() -> str:
 
 
 def line(name: str, there: object) -> str:
-    """`name`: the first sentence of its docstring."""
+    """`name`: how its docstring begins, without a usage before it, up to a full stop, semicolon or colon."""
     text = " ".join(inspect.cleandoc(there.__doc__ or "").partition("\n\n")[0].split())
-    sentence = text.partition(". ")[0].rstrip(":.") if callable(there) and there.__doc__ else f"`{there}`"
+    text = re.sub(r"^`[^`]*`: ", "", text)
+    first = re.match(r"(?:`[^`]*`|\([^)]*\)|[^`(.;:]|[.;:](?=[^ ]))*", text)
+    sentence = first[0] if first and callable(there) and there.__doc__ else f"`{there}`"
     return f"* `{name}{'()' if inspect.isroutine(there) else ''}`: {sentence}\n"
 
 

@@ -42,7 +42,7 @@ _KEYS = [*_GROUP, "member"]
 
 
 def metrics(events: DataFrame) -> DataFrame:
-    """All of the above: `run, cluster, member, name, value`."""
+    """Loss, latency, load and sizes, measured: `run, cluster, member, name, value`."""
     return reduce(DataFrame.unionByName, (make(events) for make in (counts, latencies, losses, evenness)))
 
 

@@ -132,7 +132,7 @@ class Mechanism(ABC):
     name: ClassVar[str]
     """What it is called in settings and tables."""
     stamp_type: ClassVar[type[Stamp]]
-    """What its messages carry: anything else from a peer is refused by the codec (codec.py)."""
+    """What its messages carry: anything else from a peer is refused by the codec (`core/wire.py`)."""
     state_type: ClassVar[type[MechanismState]]
     """What its joiners start from."""
     timed: ClassVar[bool] = False
