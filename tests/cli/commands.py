@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LIMIT = 120.0
+LIMIT = 240.0
 """Seconds after which a condition counts as never to come true: far above what any of them takes."""
 
 

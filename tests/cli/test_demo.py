@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import LIMIT, until
+from tests.data import needs_java
 from tests.long import few
 from whence.cli.demo import MARKER
-
-PATIENCE_S = 240
 
 
 def command(out: Path, *options: str) -> list[str]:
@@ -25,7 +22,7 @@ def command(out: Path, *options: str) -> list[str]:
 
 
 def run(out: Path, *options: str, **how: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(out, *options), capture_output=True, text=True, timeout=PATIENCE_S, **how)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(command(out, *options), capture_output=True, text=True, timeout=LIMIT, **how)  # type: ignore[call-overload, no-any-return]
 
 
 def left(out: Path) -> list[str]:
@@ -41,39 +38,6 @@ def left(out: Path) -> list[str]:
     return lines
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-@pytest.fixture
-def interrupted(tmp_path: Path) -> Iterator[Callable[..., tuple[int, list[str]]]]:
-    """Starts a demo, sends it a Ctrl-C when it has said something; gives its exit code and what it said."""
-    groups: list[int] = []
-
-    def start(out: Path, when: str, *options: str) -> tuple[int, list[str]]:
-        said: list[str] = []
-        told = tmp_path / "said"
-        with told.open("wb") as file:
-            process = subprocess.Popen(command(out, *options), stdout=file, stderr=file, start_new_session=True)
-        groups.append(process.pid)
-        assert eventually(lambda: when in told.read_text() or process.poll() is not None)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to all in the foreground
-        code = process.wait(PATIENCE_S)
-        said = told.read_text().splitlines()
-        assert eventually(lambda: not alive(process.pid)), "a process of its group is left"
-        return code, said
-
-    yield start
-    for group in groups:
-        if alive(group):
-            os.killpg(group, signal.SIGKILL)
-
-
 def alive(group: int) -> bool:
     try:
         os.killpg(group, 0)
@@ -82,28 +46,37 @@ def alive(group: int) -> bool:
     return True
 
 
+def interrupted(out: Path, when: str, *options: str) -> tuple[int, list[str]]:
+    """Start a demo and send it a Ctrl-C when it has said that; its exit code and what it said."""
+    told = out.parent / "said"
+    with told.open("wb") as file:
+        process = subprocess.Popen(command(out, *options), stdout=file, stderr=file, start_new_session=True)
+    try:
+        until(lambda: when in told.read_text() or process.poll() is not None, when)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to all in the foreground
+        code = process.wait(LIMIT)
+        until(lambda: not alive(process.pid), "the end of its group")
+    finally:
+        if alive(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+    return code, told.read_text().splitlines()
+
+
+LOCAL = [("local", when) for when in ("kill -9", "starting", "the load is over")]
+SPARK = [("spark", when) for when in ("starting Spark", "auditing about")]
+
+
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks at processes by /proc")
-@pytest.mark.parametrize("when", few(["kill -9", "starting", "the load is over"], 1))
-def test_ctrl_c_leaves_no_process_and_no_page(
-    when: str, interrupted: Callable[..., tuple[int, list[str]]], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("engine", "when"), few(LOCAL, 1) + few(SPARK, 1))
+def test_ctrl_c_leaves_no_process_and_no_page(engine: str, when: str, tmp_path: Path) -> None:
+    if engine == "spark":
+        needs_java()
     out = tmp_path / "demo"
-    code, said = interrupted(out, when, "--engine", "local")
+    code, said = interrupted(out, when, "--engine", engine)
     assert code == 130
     assert said[-1] == "whence: interrupted"
     assert not any("Traceback" in line for line in said)
-    assert eventually(lambda: not left(out)), left(out)
-    assert not list(out.rglob("*report.html*"))
-
-
-@pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
-@pytest.mark.parametrize("when", few(["starting Spark", "auditing about"], 1))
-def test_ctrl_c_in_the_audit(when: str, interrupted: Callable[..., tuple[int, list[str]]], tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    code, said = interrupted(out, when)
-    assert code == 130
-    assert said[-1] == "whence: interrupted"
-    assert not any("Traceback" in line for line in said)
+    until(lambda: not left(out), "the end of all processes")
     assert not list(out.rglob("*report.html*"))
 
 
@@ -122,8 +95,8 @@ def test_without_java_there_is_a_page_and_that_is_said_first(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-@pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
 def test_where_spark_does_not_start_there_is_a_page_too(tmp_path: Path) -> None:
+    needs_java()
     out = tmp_path / "demo"
     broken = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--no-such-option pyspark-shell"}
     done = run(out, env=broken)

@@ -50,13 +50,7 @@ def test_three_nodes_exchange_lines(start: Callable[..., Command], home: Path, t
     common = ("--cluster", "lobby", "--secret-file", home / "keys" / "secret.key", "--trace", trace, "--udp")
     a = start("node", *common, "--publish")
     join = ("--contact", a.address)
-    b = start(
-        "node",
-        *common,
-        *join,
-        "--publish",
-        "--json",
-    )
+    b = start("node", *common, *join, "--publish", "--json")
     c = start("node", *common, *join, "--order", "reliable", "--metrics", "127.0.0.1:0", "--stay")
     for node in (a, b):
         node.notice("may publish, under ticket")
@@ -130,16 +124,8 @@ def test_killed_and_restarted_it_goes_on_where_it_was(start: Callable[..., Comma
 
 def test_a_wrong_secret_is_named_and_disturbs_nobody(start: Callable[..., Command], home: Path) -> None:
     keys.init(home / "other")
-    a = start(
-        "node",
-        "--cluster",
-        "lobby",
-        "--secret-file",
-        home / "keys" / "secret.key",
-        "--metrics",
-        "127.0.0.1:0",
-        "--publish",
-    )
+    common = ("--cluster", "lobby", "--secret-file", home / "keys" / "secret.key")
+    a = start("node", *common, "--metrics", "127.0.0.1:0", "--publish")
     wrong = ("--secret-file", home / "other" / "secret.key", "--timeout", "10")
     code, out, err = whence("node", "--cluster", "lobby", "--contact", a.address, *wrong)
     assert code == 2 and out == "" and re.fullmatch(r"whence: .*its secret may be another.*\n", err), err
@@ -435,18 +421,3 @@ def test_a_witness_and_what_is_said_of_the_council(start: Callable[..., Command]
     code, out, err = whence("node", "--cluster", "lobby", "--force", "--contact", b.address, "--insecure")
     assert code == 2 and not out and ("nothing to found again" in err or "enough voters answer" in err)
     assert w.end(signal.SIGINT) == 0 and b.end(signal.SIGTERM) == 0
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ("--force", "--contact HOST:PORT names the one member"),
-        ("--force --contact 127.0.0.1:1", "no answer from 127.0.0.1:1"),
-        ("--open 127.0.0.1:0 --publish", "choose one"),
-        ("--client-secret-file x", "--open"),
-        ("--bootstrap --contact 127.0.0.1:1 --create", "leave --create out"),
-    ],
-)
-def test_what_a_node_cannot_do_is_said(args: str, said: str) -> None:
-    code, out, err = whence("node", "--cluster", "lobby", "--insecure", *args.split())
-    assert code == 2 and said in err and not out

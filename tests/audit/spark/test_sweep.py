@@ -264,7 +264,7 @@ def test_settings_go_where_their_name_says() -> None:
 
 
 def test_the_simulator_as_a_runner() -> None:
-    small = {"scenario": "demo", "duration": "4s", "settle": "2s", "network.loss": 0.3}
+    small = {"scenario": "demo", "duration": "8s", "settle": "6s", "network.loss": 0.3}
     mixed = point({**small, "seed": 5})
     assert mixed == point({**small, "seed": 5}) != point({**small, "seed": 6})
     assert mixed["delivered"] == mixed["causal.delivered"] + mixed["reliable.delivered"] + mixed["unordered.delivered"]
