@@ -1,6 +1,6 @@
 """Replay an editing session through a live cluster with loss, and check that everybody ends with the same text.
 
-    python examples/replay_editing.py [PATH] [--drop 0.05] [--watchers 4] [--order causal] [--transport tcp] [--json]
+    python examples/replay_editing.py [PATH] [--drop 0.05] [--watchers 4] [--order causal] [--json]
 
 PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session
 is `friendsforever.json.gz` in the directory WHENCE_DATA, or a synthetic one. Each author and each reader is a member
@@ -77,7 +77,7 @@ async def replay(
     drop: float = 0.05,
     watchers: int = 4,
     order: str = "causal",
-    transport: str | MemoryNetwork = "tcp",
+    transport: MemoryNetwork | None = None,
     patience: float = 20.0,
 ) -> list[dict[str, Any]]:
     """Replay it; one row per member."""
@@ -128,14 +128,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--drop", type=float, default=0.05, help="share of gossip messages dropped on purpose")
     parser.add_argument("--watchers", type=int, default=4)
     parser.add_argument("--order", choices=("causal", "reliable"), default="causal")
-    parser.add_argument("--transport", choices=("tcp", "udp"), default="tcp")
     parser.add_argument("--json", action="store_true", help="one JSON object per member")
     args = parser.parse_args(argv)
     try:
         recording = session(args.path)
-        rows = whence.run(
-            replay(recording, drop=args.drop, watchers=args.watchers, order=args.order, transport=args.transport)
-        )
+        rows = whence.run(replay(recording, drop=args.drop, watchers=args.watchers, order=args.order))
     except (OSError, WhenceError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2

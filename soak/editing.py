@@ -35,7 +35,6 @@ async def soak(
     drop: float = 0.05,
     watchers: int = 4,
     order: str = "causal",
-    transport: str = "tcp",
     limit: float = LIMIT_S,
 ) -> dict[str, Any]:
     """Replay the session; returns the result."""
@@ -45,7 +44,7 @@ async def soak(
     async with asyncio.timeout(limit), Fleet(home, traced=home / "trace") as fleet:
         for number in range(authors + watchers):
             task = Editing(cluster="editing", members=[MemberSpec(order=order)], path=place, number=number)
-            task.tickets, task.transport, task.drop = authors, transport, drop
+            task.tickets, task.drop = authors, drop
             fleet.member(task, "soak.editor", cwd=ROOT)
         await fleet.start()
         began = time.monotonic()
@@ -74,12 +73,10 @@ def main() -> int:
     parser.add_argument("--drop", type=float, default=0.05, help="share of gossip lost on purpose")
     parser.add_argument("--watchers", type=int, default=4)
     parser.add_argument("--order", choices=("causal", "reliable"), default="causal")
-    parser.add_argument("--udp", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="whence-soak-"))
-    transport = "udp" if args.udp else "tcp"
-    work = soak(args.path, home, drop=args.drop, watchers=args.watchers, order=args.order, transport=transport)
+    work = soak(args.path, home, drop=args.drop, watchers=args.watchers, order=args.order)
     try:
         return tell(args.json, whence.run(work))
     finally:

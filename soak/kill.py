@@ -36,7 +36,6 @@ async def soak(
     drop: float = 0.05,
     rate: float = 20.0,
     order: str = "reliable",
-    transport: str = "tcp",
     seed: int = 1,
     settings: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda what: None,
@@ -45,7 +44,7 @@ async def soak(
     async with Fleet(home, traced=home / "trace") as fleet:
         for n in range(members):
             spec = MemberSpec(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
-            task = Task(cluster="soak", members=[spec], drop=drop, transport=transport, bursts=BURSTS)
+            task = Task(cluster="soak", members=[spec], drop=drop, bursts=BURSTS)
             task.seed, task.settings = 1_000_000 * seed, settings or {}
             fleet.member(task)
         await fleet.start()
@@ -97,7 +96,6 @@ def main() -> int:
     parser.add_argument("--drop", type=float, default=0.05, help="share of gossip lost on purpose")
     parser.add_argument("--rate", type=float, default=20.0, help="events a second of each process")
     parser.add_argument("--order", default="reliable")
-    parser.add_argument("--udp", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--settings", type=json.loads, help="JSON of settings (see whence.join)")
     parser.add_argument("--keep", type=Path, help="keep traces and journals in this directory")
@@ -114,7 +112,6 @@ def main() -> int:
                 drop=args.drop,
                 rate=args.rate,
                 order=args.order,
-                transport="udp" if args.udp else "tcp",
                 seed=args.seed,
                 settings=args.settings,
                 say=narrator(),

@@ -1,14 +1,13 @@
 """Strangers at the sockets of a cluster, until they are stopped. A child of a fleet; its task is the addresses.
 
 All at once, at every address: random bytes, connections that say nothing, a byte at a time, lengths beyond every cap,
-the wrong key, datagrams of noise. About 50 new connections and 500 datagrams a second for each address.
+the wrong key. About 50 new connections a second for each address.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import socket
 
 from whence.core.wire import frame_stream
 from whence.live.fleet.channel import Channel, program
@@ -59,13 +58,7 @@ async def slow_loris(host: str, port: int) -> None:
         pass
 
 
-async def datagrams(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _ in range(50):
-            sock.sendto(rng.randbytes(rng.randrange(1, 9000)), (host, port))
-
-
-ATTACKS = (noise, silence, oversized, wrong_key, slow_loris, datagrams)
+ATTACKS = (noise, silence, oversized, wrong_key, slow_loris)
 
 
 async def attack_all(addresses: list[str]) -> None:

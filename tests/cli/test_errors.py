@@ -51,7 +51,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"node --cluster {'x' * 80} --insecure", "cluster name"),
         ("node --cluster x --secret-file no-such-file", "no-such-file is missing"),
         ("node --cluster x --tls no-such-directory alice", "no-such-directory"),
-        ("node --cluster x --tls keys alice --udp", "exclude each other"),
         ("node --cluster x --insecure --contact 127.0.0.1:9 --timeout 2", "Connection refused"),
         ("node --cluster x --insecure --force", "--contact HOST:PORT names the one member"),
         ("node --cluster x --insecure --force --contact 127.0.0.1:1", "no answer from 127.0.0.1:1"),

@@ -47,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_three_nodes_exchange_lines(start: Callable[..., Command], home: Path, tmp_path: Path) -> None:
     """Two publish, one only receives; the trace of all three passes the oracle; each ends in another way."""
     trace = tmp_path / "trace"
-    common = ("--cluster", "lobby", "--secret-file", home / "keys" / "secret.key", "--trace", trace, "--udp")
+    common = ("--cluster", "lobby", "--secret-file", home / "keys" / "secret.key", "--trace", trace)
     a = start("node", *common, "--publish")
     join = ("--contact", a.address)
     b = start("node", *common, *join, "--publish", "--json")

@@ -32,7 +32,7 @@ def bridge(args: argparse.Namespace) -> int:
 
 def _options(side: argparse.Namespace) -> dict[str, Any]:
     same = {name: getattr(side, name) for name in ("listen", "advertise", "timeout", "tickets")}
-    return {"contacts": side.contact, "transport": "udp" if side.udp else "tcp", **same, **security(side)}
+    return {"contacts": side.contact, **same, **security(side)}
 
 
 @dataclass

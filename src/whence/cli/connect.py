@@ -39,7 +39,6 @@ def joining(args: argparse.Namespace) -> Join:
         "settings": chosen.settings,
         "directory": said("directory"),
         "trace": said("trace"),
-        "transport": "udp" if said("udp") else "tcp",
         "advertise": said("advertise"),
         **security(args),  # type: ignore[typeddict-item]
     }
@@ -114,8 +113,6 @@ def turned(settings: Settings) -> dict[str, Any]:
 
 def security(args: argparse.Namespace) -> dict[str, Any]:
     """The security options."""
-    if args.tls and vars(args).get("udp"):
-        raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     if bool(args.insecure) + bool(args.tls) + bool(args.secret_file) > 1:
         raise UsageError(f"{args.cluster}: one of --secret-file, --tls and --insecure")
     if args.insecure:

@@ -74,7 +74,6 @@ HOW: Mapping[str, tuple[object, str, str]] = {
     "settings": (Path, "FILE", "a scenario, as `whence plan --toml` prints: the cluster's settings, the same for all"),
     "profile": (str, "NAME", "other defaults of the settings: ccc11, the system of the paper; the same at all members"),
     "directory": (Path, "DIR", "where it keeps what it needs to continue after kill -9"),
-    "udp": (SWITCH, "", "gossip by datagrams, the same at all members (large messages: TCP)"),
     "trust": (TEXTS, "HOST:PORT", "a bridge or open member of this cluster; may be repeated (none: any publisher)"),
     "publish": (SWITCH, "", "take a ticket and publish the lines of standard input"),
     "stay": (SWITCH, "", "the end of input does not end the node"),
@@ -220,7 +219,7 @@ gives it back after a silence.
     "node": Command(
         "take part in a cluster: lines in, deliveries out",
         f"cluster! listen=127.0.0.1:0 advertise contact create bootstrap timeout {_SECURITY} order tickets settings "
-        "profile directory udp trust publish stay open client-secret-file force metrics trace json",
+        "profile directory trust publish stay open client-secret-file force metrics trace json",
         """\
   whence node --cluster lobby --listen 127.0.0.1:7001 --insecure --publish
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --publish
@@ -250,7 +249,7 @@ under the same tickets until they hear of each other; then the older side stops.
     ),
     "bridge": Command(
         "join clusters: events cross, causal order is kept",
-        f"cluster listen=127.0.0.1:0 advertise contact timeout=10 {_SECURITY} tickets=8 udp trust directory all "
+        f"cluster listen=127.0.0.1:0 advertise contact timeout=10 {_SECURITY} tickets=8 trust directory all "
         "probe=2 metrics trace json",
         """\
   whence bridge --cluster lobby --contact 127.0.0.1:7001 --insecure --cluster hall --contact 127.0.0.1:7002 --insecure
@@ -259,7 +258,7 @@ under the same tickets until they hear of each other; then the older side stops.
       --cluster lobby --listen 10.0.0.7:7001 --contact 10.0.0.5:7001 --tls /etc/whence/lobby bridge \\
       --cluster hall --listen 10.0.0.7:7002 --contact 10.0.1.5:7001 --secret-file hall.key
 
-Where, keys, --tickets, --udp and --trust are of the cluster named before them. Publishers choose what crosses: in
+Where, keys, --tickets and --trust are of the cluster named before them. Publishers choose what crosses: in
 Python `publisher.publish(whence.live.everywhere(b"..."))`, in the shell `whence publish --everywhere`. Bridges
 join clusters in a tree: one that would close a circle is refused. docs/survey.md
 """,
@@ -448,7 +447,7 @@ class _NextSide(argparse.Action):
         namespace.cluster = values
 
 
-SIDE = {*WHERE, *KEYS, "tickets", "udp", "trust"}
+SIDE = {*WHERE, *KEYS, "tickets", "trust"}
 """The options of one cluster of a bridge."""
 
 

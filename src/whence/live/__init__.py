@@ -1,7 +1,7 @@
 """The runtime, and what applications use: members of `core` on sockets, disks and clocks.
 
 `api.py` has `create`, `join` and `Cluster`; `publisher.py` and `events.py` are how an application publishes and reads.
-`net` carries out what members ask for: TCP and UDP, TLS, the journal. It makes no protocol decision. On top of it:
+`net` carries out what members ask for: TCP, TLS, the journal. It makes no protocol decision. On top of it:
 replicated `objects`, `bridge`s between clusters and for clients that are not members, `metrics`, and `fleet`, which
 starts, kills and collects processes. What most applications need, `whence` itself exports; the rest is here:
 

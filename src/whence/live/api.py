@@ -354,7 +354,7 @@ class Options(TypedDict, total=False):
     insecure: bool
     roles: Keys | str | os.PathLike[str] | None
     advertise: str | None
-    transport: str | MemoryNetwork
+    transport: MemoryNetwork | None
     faults: Faults | None
     host: Host | None
     directory: str | os.PathLike[str] | None
@@ -401,7 +401,7 @@ def join(name: str, contacts: str | Sequence[str], listen: str = LISTEN, **optio
 
     Where it listens:
       advertise   the address under which others reach it, if that is another one (NAT, containers, 0.0.0.0)
-      transport   "tcp" (the default), "udp" (gossip as datagrams), or a `whence.testing.MemoryNetwork`
+      transport   a `whence.testing.MemoryNetwork` in the place of TCP, for tests
       faults      a `whence.testing.Faults`: lost messages and cut links, for tests
       host        a `whence.Host`: a port shared by several clusters; it has the options above
 

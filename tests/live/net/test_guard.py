@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from whence.errors import RemoteError, Unauthentic, UsageError
 from whence.live.net import guard as guards
-from whence.live.net.guard import Plain, SecretGuard, TlsGuard, decode_secret, encode_secret, master_key
+from whence.live.net.guard import Plain, SecretGuard, decode_secret, encode_secret, master_key
 
 if importlib.util.find_spec("cryptography") is None:
     pytest.skip("needs the cryptography package", allow_module_level=True)
@@ -271,10 +271,9 @@ def test_wrong_settings_are_named() -> None:
             SecretGuard(SECRET, **settings)  # type: ignore[arg-type]
 
 
-def test_plain_and_tls_pass_everything_and_tls_no_datagrams() -> None:
-    for guard in (Plain(), TlsGuard()):
-        assert guard.open(guard.seal(b"x")) == b"x" and guard.overhead == 0 and guard.stats() == {}
-    assert Plain.datagrams and SecretGuard.datagrams and not TlsGuard.datagrams
+def test_plain_passes_everything() -> None:
+    guard = Plain()
+    assert guard.open(guard.seal(b"x")) == b"x" and guard.overhead == 0 and guard.stats() == {}
 
 
 def test_the_document_says_what_the_code_does() -> None:

@@ -86,16 +86,7 @@ async def wrong_key(host: str, port: int) -> None:
         await _write(host, port, greeting + frame_stream(guard.seal(b"x" * 100)))
 
 
-async def datagrams(host: str, port: int) -> None:
-    rng = random.Random(2)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for size in [*range(40), *(rng.randrange(1, 9000) for _ in range(100))]:
-            sock.sendto(rng.randbytes(size), (host, port))
-            sock.sendto(frame_stream(rng.randbytes(size + 1)), (host, port))
-            await asyncio.sleep(0)
-
-
-ATTACKS: list[Attack] = [random_bytes, oversized, half_open, slow_loris, wrong_key, datagrams]
+ATTACKS: list[Attack] = [random_bytes, oversized, half_open, slow_loris, wrong_key]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.__name__)
@@ -104,7 +95,7 @@ def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("whence.live.net.tcp.TcpSettings", lambda: quick)
 
     async def main() -> None:
-        common: dict[str, Any] = {"secret": SECRET, "settings": fast(), "transport": "udp"}
+        common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
         async with (
             whence.create("live", **common) as a,
             whence.join("live", [a.address], **common) as b,

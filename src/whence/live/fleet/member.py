@@ -75,7 +75,6 @@ async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[J
                 "secret": bytes.fromhex(task.secret),
                 "order": cast(OrderName, spec.order),  # `Settings.config` checks it
                 "tickets": task.tickets,
-                "transport": task.transport,
                 "directory": None if spec.directory is None else Path(spec.directory),
                 "memory": None,  # what it keeps is in its directory
                 "trace": task.trace,

@@ -40,7 +40,6 @@ class Task(msgspec.Struct, kw_only=True):
     contacts: list[str] = []
     found: bool = False
     tickets: int = 8
-    transport: str = "tcp"
     drop: float = 0.0
     """Share of gossip dropped on purpose."""
     seed: int = 0

@@ -13,7 +13,7 @@ A packet sealed by `SecretGuard`, the same bytes for every peer:
 3. **Forged, truncated or altered** bytes fail the tag: the session chooses the key and the nonce is the cipher's own,
    so neither can be changed either. Nothing is remembered about what fails.
 4. **Replayed** bytes are refused: per session a receiver remembers which of the last 131,072 counters it has seen.
-   Reordering within them is fine, so one sender may use datagrams and several streams at once.
+   Reordering within them is fine, so one sender may use several connections at once.
 5. **Old** bytes are refused: the sender's clock may differ from the receiver's by at most `skew_s`. A session may
    be forgotten when all that was seen of it is older than that; it cannot come back.
 6. **Replayed across a restart of the receiver**, which has forgotten all sessions: what was sealed before the receiver
@@ -75,9 +75,6 @@ class Guard(Protocol):
     overhead: int
     """Bytes that sealing adds."""
 
-    datagrams: bool
-    """Datagrams are protected, too. If not, everything has to go over streams."""
-
     def seal(self, packet: bytes) -> bytes:
         """The packet as it leaves the process: sealed once, the same bytes to every peer."""
         ...
@@ -92,10 +89,10 @@ class Guard(Protocol):
 
 
 class Plain:
-    """No protection at all. Only for an address nobody else can reach: see `SECURITY.md`."""
+    """No protection by itself: the connections have it (`tls.py`), or nobody else can reach the address (see
+    `SECURITY.md`)."""
 
     overhead = 0
-    datagrams = True
 
     def seal(self, packet: bytes) -> bytes:
         return packet
@@ -105,12 +102,6 @@ class Plain:
 
     def stats(self) -> dict[str, int]:
         return {}
-
-
-class TlsGuard(Plain):
-    """The streams themselves are protected (`tls.py`), datagrams are not: nothing may go as one."""
-
-    datagrams = False
 
 
 class SecretGuard:
@@ -126,7 +117,6 @@ class SecretGuard:
     """
 
     overhead = _HEADER + _TAG
-    datagrams = True
 
     def __init__(
         self,

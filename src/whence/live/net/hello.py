@@ -184,16 +184,15 @@ def read_direct(data: bytes) -> tuple[MemberId, bytes]:
     return str(data[2:end], "latin-1"), data[end:]
 
 
-DECISIVE = ("tickets", "transport", "mechanism", "view", "mode", "ring")
+DECISIVE = ("tickets", "mechanism", "view", "mode", "ring")
 """Settings without which two members cannot work together."""
 
 
-def settings_of(config: Config, transport: str) -> dict[str, str]:
+def settings_of(config: Config) -> dict[str, str]:
     """The settings that have to be the same at all members, by the names under which they are given."""
     ring, cast = config.ring, config.cast
     found: dict[str, object] = {
         "tickets": config.tickets,
-        "transport": transport,
         "mechanism": config.ordering.kind,
         "view": cast.view,
         "mode": cast.mode,

@@ -100,7 +100,7 @@ class Host:
         secret: bytes | str | None = None,
         tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
-        transport: str | MemoryNetwork = "tcp",
+        transport: MemoryNetwork | None = None,
         faults: Faults | None = None,
     ) -> None:
         name, _ = parse_address(listen)
@@ -108,18 +108,18 @@ class Host:
             raise UsageError(
                 f"listening on {listen} needs advertise='host:port': the address under which others reach it"
             )
-        if transport not in ("tcp", "udp") and not isinstance(transport, MemoryNetwork):
-            raise UsageError(f"transport must be 'tcp', 'udp' or a MemoryNetwork, not {transport!r}")
+        if transport is not None and not isinstance(transport, MemoryNetwork):
+            raise UsageError(f"transport is a MemoryNetwork, in the place of TCP, not {transport!r}")
         self.listen = listen
         self.advertise = advertise
         self.stats = NetStats()
         self.faults = faults
-        self._kind = transport
+        self._memory = transport
         self._pins = Pins()
         in_memory = self.in_memory and secret is None and tls is None  # nobody else is in this process
         self.protection = Protection(Plain()) if in_memory else Protection.of(secret, tls, insecure, listen)
-        if tls is not None and transport != "tcp":
-            raise UsageError("tls protects streams: transport has to be 'tcp'")
+        if tls is not None and self.in_memory:
+            raise UsageError("tls protects connections, and a MemoryNetwork has none")
         self.guard = self.protection.guard
         self._transport: Transport | None = None
         self._tcp: TcpTransport | None = None
@@ -146,7 +146,7 @@ class Host:
     @property
     def in_memory(self) -> bool:
         """All of its peers are in this process, and time may be virtual."""
-        return isinstance(self._kind, MemoryNetwork)
+        return self._memory is not None
 
     @property
     def started(self) -> bool:
@@ -162,13 +162,10 @@ class Host:
         self._transport = transport
 
     def _make_transport(self) -> Transport:
-        if isinstance(self._kind, MemoryNetwork):
-            return self._kind.transport(self.listen, self.stats)
+        if self._memory is not None:
+            return self._memory.transport(self.listen, self.stats)
         largest = MAX_MESSAGE_BYTES + 512  # seal, direction
-        kind = TcpTransport
-        if self._kind == "udp":
-            from whence.live.net.udp import UdpTransport as kind  # lazily: it takes memory
-        self._tcp = kind(
+        self._tcp = TcpTransport(
             self.listen,
             self.stats,
             self._greeting,
@@ -224,7 +221,7 @@ class Host:
     @property
     def stays_put(self) -> bool:
         """Its address was chosen, so a restarted process can have it again."""
-        return isinstance(self._kind, str) and parse_address(self.advertise or self.listen)[1] != 0
+        return not self.in_memory and parse_address(self.advertise or self.listen)[1] != 0
 
     @property
     def clusters(self) -> list[str]:
@@ -488,7 +485,7 @@ class Host:
 
     def settings(self, node: Node) -> dict[str, str]:
         """What has to be the same at all members."""
-        return settings_of(node.member.config, self._kind if isinstance(self._kind, str) else "memory")
+        return settings_of(node.member.config)
 
     def differ(self, cluster: str, mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> str:
         """Log, once a peer, how its settings differ; returns that where the two cannot work together."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from whence.errors import KeysError, Unauthentic, UsageError
-from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
+from whence.live.net.guard import Guard, Plain, SecretGuard
 from whence.live.net.keys import Keys, identity, load, read_certificate
 from whence.live.net.transport import is_loopback, parse_address
 
@@ -72,7 +72,7 @@ class Protection(NamedTuple):
             return cls(SecretGuard(secret))
         if tls is not None:
             keys = tls if isinstance(tls, Keys) else load(tls)
-            return cls(TlsGuard(), *contexts(keys.ca, keys.certificate, keys.key), keys)
+            return cls(Plain(), *contexts(keys.ca, keys.certificate, keys.key), keys)
         for address in addresses:
             if not is_loopback(parse_address(address)[0]):
                 raise UsageError(f"insecure=True is for loopback only, not for {address}")

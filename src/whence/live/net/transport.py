@@ -1,4 +1,4 @@
-"""What moves bytes between hosts: the seam that TCP, UDP and memory implement.
+"""What moves bytes between hosts: the seam that TCP and memory implement.
 
 A transport knows addresses (`host:port`) and packets, nothing of what is in them. It promises little: a packet arrives
 whole or not at all; `reliable` ones in order, and not more than once, while the connection lasts. Every queue in it is
@@ -34,7 +34,7 @@ class Connection:
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
-        """The address of the other end: from its greeting; None for datagrams, which have no connection."""
+        """The address of the other end: from its greeting; None before that."""
         self.name: str | None = None
         """Who it is by its certificate, where there is one."""
         self.may_publish = True
@@ -101,8 +101,6 @@ class NetStats:
     """Times that reading was stopped because the nodes were behind."""
     not_urgent: int = 0
     """Connections that sent gossip on the urgent lane, and are held like all others since."""
-    host_full: int = 0
-    """Datagrams dropped because the nodes were behind."""
     bad_stream: int = 0
     """Connections closed because of a length that cannot be."""
     unauthentic: int = 0
