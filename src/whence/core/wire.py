@@ -238,10 +238,8 @@ class StreamDecoder:
     def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
         """`most`: bytes of a packet."""
         self._cap = most
-        self.begun = bytearray()
-        """The beginning of a packet that is not complete yet."""
-        self._wanted = PREFIX
-        """Bytes until a packet, or at least its length, is complete."""
+        self.begun = bytearray()  # the beginning of a packet that is not complete yet
+        self._wanted = PREFIX  # bytes until a packet, or at least its length, is complete
         self._broken: RemoteError | None = None
 
     @property

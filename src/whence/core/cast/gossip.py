@@ -39,10 +39,8 @@ class Dissemination(ABC):
         self.view = view
         self.rng = rng
         self.stats = view.stats
-        self.wake_at = msg.NEVER_WAKE
-        """When `wake` is wanted, in nanoseconds of the member's clock."""
-        self.round_at = msg.NEVER_WAKE
-        """When the next round is due; never before `wake_at`."""
+        self.wake_at = msg.NEVER_WAKE  # when `wake` is wanted, in nanoseconds of the member's clock
+        self.round_at = msg.NEVER_WAKE  # when the next round is due; never before `wake_at`
         self._seen: dict[Hashable, MemberId] = {}  # who brought it; looked up, never iterated
         self._order: deque[Hashable] = deque()  # of _seen, first in first out
         self._history = config.history_keys

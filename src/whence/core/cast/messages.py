@@ -184,56 +184,31 @@ class CastStats:
     """Counters since the start. Nothing is dropped without one of them rising."""
 
     rounds: int = 0
-    sent: int = 0
-    """Messages."""
-    events_sent: int = 0
-    """Copies of items."""
-    received: int = 0
-    """Messages."""
+    sent: int = 0  # messages
+    events_sent: int = 0  # copies of items
+    received: int = 0  # messages
     firsts: int = 0
-    duplicates: int = 0
-    """Copies of items that the history knew."""
-    overflow: int = 0
-    """Items the buffer dropped before their time."""
-    truncated: int = 0
-    """Items, counted once a round, that were due and did not fit into the message."""
-    unsent: int = 0
-    """Items broadcast or forwarded while no member was known (eager): only repair can spread them."""
-    forgotten: int = 0
-    """Keys the bounded history dropped."""
-    joined: int = 0
-    """Members that entered the view."""
-    left: int = 0
-    """Members that unsubscribed."""
-    expired: int = 0
-    """Members dropped because they were silent too long."""
-    restarted: int = 0
-    """Members replaced by a newer boot."""
-    removed: int = 0
-    """Members removed by the layer above."""
-    evicted: int = 0
-    """Members that a partial view dropped to make room."""
-    subs_dropped: int = 0
-    """Subscriptions that a partial view dropped at random instead of recirculating them."""
-    refused: int = 0
-    """Membership entries not taken: too old, of an older boot, or of a member that has left."""
-    unsubs_dropped: int = 0
-    """Leavers forgotten before their time."""
-    lost_dropped: int = 0
-    """Expired addresses that will not be tried again."""
-    lost_tried: int = 0
-    """Subscriptions sent to expired addresses."""
-    linked: int = 0
-    """`tree`: neighbours gained."""
-    unlinked: int = 0
-    """`tree`: neighbours lost, replaced or told to go."""
-    pruned: int = 0
-    """`tree`: edges of a tree given up because of a duplicate."""
-    grafted: int = 0
-    """`tree`: requests for items that were announced and did not come."""
+    duplicates: int = 0  # copies of items that the history knew
+    overflow: int = 0  # items the buffer dropped before their time
+    truncated: int = 0  # items, counted once a round, that were due and did not fit into the message
+    unsent: int = 0  # items broadcast or forwarded while no member was known (eager): only repair can spread them
+    forgotten: int = 0  # keys the bounded history dropped
+    joined: int = 0  # members that entered the view
+    left: int = 0  # members that unsubscribed
+    expired: int = 0  # members dropped because they were silent too long
+    restarted: int = 0  # members replaced by a newer boot
+    removed: int = 0  # members removed by the layer above
+    evicted: int = 0  # members that a partial view dropped to make room
+    subs_dropped: int = 0  # subscriptions that a partial view dropped at random instead of recirculating them
+    refused: int = 0  # membership entries not taken: too old, of an older boot, or of a member that has left
+    unsubs_dropped: int = 0  # leavers forgotten before their time
+    lost_dropped: int = 0  # expired addresses that will not be tried again
+    lost_tried: int = 0  # subscriptions sent to expired addresses
+    linked: int = 0  # `tree`: neighbours gained
+    unlinked: int = 0  # `tree`: neighbours lost, replaced or told to go
+    pruned: int = 0  # `tree`: edges of a tree given up because of a duplicate
+    grafted: int = 0  # `tree`: requests for items that were announced and did not come
     ungrafted: int = 0
     """`tree`: items given up: announced, asked for and never received. Recovery of the order layer gets frames."""
-    unwanted: int = 0
-    """`tree`: announcements not taken: too many items are missing."""
-    unheld: int = 0
-    """`tree`: items asked for that are no longer held."""
+    unwanted: int = 0  # `tree`: announcements not taken: too many items are missing
+    unheld: int = 0  # `tree`: items asked for that are no longer held

@@ -95,10 +95,8 @@ class Overlay:
         self._silence = config.silence_ns
         self._wait = ANSWER * config.round
         self._every = config.lost_every
-        self._asked: dict[MemberId, int] = {}
-        """Member -> when it was asked to be a neighbour; it has not answered yet."""
-        self._refused: dict[MemberId, int] = {}
-        """Member -> when it refused. Neither is asked for `ANSWER` rounds."""
+        self._asked: dict[MemberId, int] = {}  # member -> when it was asked to be a neighbour; it has not answered yet
+        self._refused: dict[MemberId, int] = {}  # member -> when it refused. Neither is asked for `ANSWER` rounds.
         self._fallen: dict[MemberId, int] = {}
         """Neighbour that fell silent -> when, the latest last (rule 4); at most `2 * degree`."""
 

@@ -83,23 +83,18 @@ class View(ABC):
         self.rng = rng
         self.stats = CastStats()
         self.round = 0
-        self.changes = 0
-        """How often a member entered or left: while it stays the same, so does the view."""
+        self.changes = 0  # how often a member entered or left: while it stays the same, so does the view
         self.born: dict[MemberId, int] = {}
         """Member -> the round of ours in which it last asserted itself: its age is `round - born`."""
-        self.at: dict[str, MemberId] = {}
-        """Address -> member, for those in the view."""
-        self.gone: dict[str, Tomb] = {}
-        """Address -> tombstone (rule 2)."""
-        self.lost: dict[str, MemberId] = {}
-        """Address -> the member that expired (rule 4)."""
+        self.at: dict[str, MemberId] = {}  # address -> member, for those in the view
+        self.gone: dict[str, Tomb] = {}  # address -> tombstone (rule 2)
+        self.lost: dict[str, MemberId] = {}  # address -> the member that expired (rule 4)
         self.fresh: list[list[MemberId]] = []
         """By age (full views only): members that asserted themselves so many rounds ago; one that did so again is in
         two lists."""
         self.spoken: dict[str, tuple[int, int]] = {}
         """Address -> the boot that last sent us something itself, and in which round."""
-        self._taken: dict[str, int] = {}
-        """Address -> the round in which its member was added."""
+        self._taken: dict[str, int] = {}  # address -> the round in which its member was added
         self._address, boot = parts(me)
         self._future = boot + FUTURE
         self._pool: list[MemberId] | None = []
@@ -329,8 +324,7 @@ class FullView(View):
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
         self.fresh = [[] for _ in range(FRESH)]
-        self._new: dict[MemberId, int] = {}
-        """Newcomer in the view -> the round in which we heard of it."""
+        self._new: dict[MemberId, int] = {}  # newcomer in the view -> the round in which we heard of it
 
     def cluster_size(self) -> int:
         return len(self.born) + 1
@@ -387,8 +381,7 @@ class PartialView(View):
 
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
-        self.subs: dict[str, tuple[MemberId, int]] = {}
-        """Address -> (member, born) to be recirculated."""
+        self.subs: dict[str, tuple[MemberId, int]] = {}  # address -> (member, born) to be recirculated
 
     def cluster_size(self) -> int:
         return self.config.members

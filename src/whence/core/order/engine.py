@@ -79,8 +79,7 @@ class Owners:
     """The owner of each recent tenure: whom to ask, whom to believe. The first name heard stays."""
 
     def __init__(self, tickets: int) -> None:
-        self.tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]
-        """By ticket, then by incarnation."""
+        self.tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]  # by ticket, then by incarnation
         self._count = 0
 
     def __len__(self) -> int:

@@ -102,8 +102,7 @@ class Ordering(ABC, Generic[O, F]):
         self.buffer: RecoveryBuffer[Any, Any] = RecoveryBuffer(config.buffer, config.buffer_bytes, aging)
         self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.copies = Copies(config, self.rng, sample)
-        self.joining = True
-        """There is no clock yet: nothing is delivered, what arrives waits."""
+        self.joining = True  # there is no clock yet: nothing is delivered, what arrives waits
         self.stats = OrderStats()
         self.held_bytes = 0
         self._lobby: dict[FrameKey[O], tuple[F, MemberId, int]] = {}

@@ -86,22 +86,15 @@ class GenerationClock(ProbabilisticClock):
     def __init__(self, id: int, R: int, K: int, memory: int) -> None:
         super().__init__(R, memory)
         self.id = id
-        self.K = K
-        """Keys a frame; 0 while only known from others' dependencies."""
-        self.total = 0
-        """Frames counted, whatever their keys."""
-        self.owed = [0] * R
-        """Of each count, how much was raised."""
-        self.level = [0] * R
-        """Up to which value of each count a late frame may be one of those."""
+        self.K = K  # keys a frame; 0 while only known from others' dependencies
+        self.total = 0  # frames counted, whatever their keys
+        self.owed = [0] * R  # of each count, how much was raised
+        self.level = [0] * R  # up to which value of each count a late frame may be one of those
         self.past = [0] * R
         """The highest of all stamps delivered: what a member of a weak order depends on, in order or not."""
-        self.names: deque[str] = deque(maxlen=memory)
-        """Of the frames in `L`."""
-        self.changed = 0
-        """When a count rose last."""
-        self.version = 0
-        """How often one did."""
+        self.names: deque[str] = deque(maxlen=memory)  # of the frames in `L`
+        self.changed = 0  # when a count rose last
+        self.version = 0  # how often one did
 
     def rose(self, now: int) -> None:
         self.changed = now

@@ -152,10 +152,8 @@ class Pursuit:
         self.since = now
         self.next_at = next_at
         self.upto = upto
-        self.tail = teller is not None
-        """Nothing in hand waits for it: only a digest speaks of it."""
-        self.teller = teller
-        """Whose digest spoke of it first."""
+        self.tail = teller is not None  # nothing in hand waits for it: only a digest speaks of it
+        self.teller = teller  # whose digest spoke of it first
         self.asked_upto = 0
         self.attempts = 0
         self.asked: dict[MemberId, int] = {}
@@ -179,8 +177,7 @@ class Pursuits(Generic[O]):
         self.owner: Callable[[O, int], MemberId | None] = owner
         self.blocking = config.order == "reliable"
         self.by_count: dict[Count[O], Pursuit] = {}
-        self._told: dict[MemberId, dict[Count[O], None]] = {}
-        """Of each peer, what only its digests speak of."""
+        self._told: dict[MemberId, dict[Count[O], None]] = {}  # of each peer, what only its digests speak of
         self.nonces: dict[int, None] = {}
         self.next_at: int | None = None
         self.overflow = 0

@@ -45,18 +45,15 @@ class Applicant:
 
     def __init__(self, ctx: Context, answer_ns: int | None) -> None:
         self.ctx = ctx
-        self.answer_ns = answer_ns
-        """How long to wait for an answer; None: one always comes."""
+        self.answer_ns = answer_ns  # how long to wait for an answer; None: one always comes
         self.hints: dict[int, MemberId] = {}
         self.members: list[MemberId] = []
         self.tried: list[MemberId] = []
         self.epoch_ends = True
         """A higher epoch ends all tenures of a lower one. Not with a council: a claim under it may have failed."""
-        self.asked: tuple[int, MemberId] | None = None
-        """Nonce and receiver of the CJOIN that waits for its answer."""
+        self.asked: tuple[int, MemberId] | None = None  # nonce and receiver of the CJOIN that waits for its answer
         self.asked_at = 0
-        self.joined_by = 0
-        """The nonce of the CJOIN that led to the present tenure."""
+        self.joined_by = 0  # the nonce of the CJOIN that led to the present tenure
         self.when_waiting: list[Callable[[], None]] = []
         """What other parts do when an attempt has failed and the next one is planned."""
         ctx.when_seated.append(self._seated)
@@ -228,8 +225,7 @@ class Founding:
         self.ctx = ctx
         self.applicant = applicant
         self._epoch = 0
-        self.refused = ""
-        """Why the last founding was given up."""
+        self.refused = ""  # why the last founding was given up
 
     @property
     def epoch(self) -> int:
@@ -303,8 +299,7 @@ class Ring(ABC):
         self.ctx = Context(me, config, rng)
         self.applicant = Applicant(self.ctx, answer_ns)
         self.founding = Founding(self.ctx, self.applicant)
-        self.implausible = 0
-        """Messages and news ignored because they name an era that cannot be (`Table.plausible`)."""
+        self.implausible = 0  # messages and news ignored because they name an era that cannot be (`Table.plausible`)
         self.wake_at: int | None = None
         """When `wake` wants to be called next; None: never. Too early is harmless; too late may cost the ticket."""
 

@@ -137,12 +137,9 @@ class Edge:
     def __init__(self, succ: msg.Holder, held: Iterable[Holders], takeover: tuple[msg.Tenure, ...] = ()) -> None:
         self.succ = succ
         self.takeover = takeover
-        self.start: int | None = None
-        """Nonce of the first UPDATE on this edge."""
-        self.acked = False
-        """The successor has accepted this process as its predecessor."""
-        self.waiting: int | None = None
-        """Nonce of the last UPDATE, while unanswered."""
+        self.start: int | None = None  # nonce of the first UPDATE on this edge
+        self.acked = False  # the successor has accepted this process as its predecessor
+        self.waiting: int | None = None  # nonce of the last UPDATE, while unanswered
         self.refused = 0
         """CLEAVEs of the successor up to this nonce were refused: a copy of one must not be served later."""
         self._held: list[tuple[int, Holders]] = [(0, R) for R in dict.fromkeys(held)]
@@ -234,8 +231,7 @@ class Table:
         self.floor = [0] * tickets
         self.last: list[Entry] = [NEVER] * tickets
         self.era = 0
-        self.anchor = 0
-        """An era known from a snapshot or a disk: jumps are measured from there, too."""
+        self.anchor = 0  # an era known from a snapshot or a disk: jumps are measured from there, too
         self.promises: dict[MemberId, _Promised] = {}
         self._silent: dict[int, tuple[int, int]] = {}
 
@@ -438,27 +434,20 @@ class Context:
         self.rng = rng
         self.table = Table(config.tickets)
         self.state = State.OUT
-        self.holder: msg.Holder | None = None
-        """This process and its tenure (rule 4); None: it has no ticket."""
+        self.holder: msg.Holder | None = None  # this process and its tenure (rule 4); None: it has no ticket
         self.pred: msg.Holder | None = None
         self.edge: Edge | None = None
-        self.wanted = False
-        """`coordinate` was called: after a loss, apply again."""
-        self.resigning = False
-        """`resign` was called: stop publishing now, leave when possible (rule 2)."""
+        self.wanted = False  # `coordinate` was called: after a loss, apply again
+        self.resigning = False  # `resign` was called: stop publishing now, leave when possible (rule 2)
         self.done: dict[msg.Tenure, None] = {}
         """Tenures this process has had or declined: it never takes one of them again."""
-        self.seq = 0
-        """The last event published under the tenure."""
+        self.seq = 0  # the last event published under the tenure
         self.now = 0
         self.out: list[RingOutput] = []
         self.timers: dict[Timer, int] = {}
-        self.lasting: tuple[Timer, ...] = ()
-        """Timers that do not end with a tenure."""
-        self.when_seated: list[Callable[[], None]] = []
-        """What the parts do when a ticket was granted."""
-        self.when_vacated: list[Callable[[], None]] = []
-        """What the parts do, and forget, when the ticket is given up."""
+        self.lasting: tuple[Timer, ...] = ()  # timers that do not end with a tenure
+        self.when_seated: list[Callable[[], None]] = []  # what the parts do when a ticket was granted
+        self.when_vacated: list[Callable[[], None]] = []  # what the parts do, and forget, when the ticket is given up
         self._nonce = 0
 
     def send(self, to: MemberId, message: msg.RingMessage) -> None:

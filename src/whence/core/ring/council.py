@@ -68,16 +68,12 @@ class Councils:
         to be elected instead (rule C9)."""
         self.now = NONE
         self.recent: dict[int, tuple[msg.Voter, ...]] = {}
-        self.inbox: list[msg.RingMessage] = []
-        """Messages of this process to its own vote."""
+        self.inbox: list[msg.RingMessage] = []  # messages of this process to its own vote
         self.when_new: list[Callable[[], None]] = []
-        self.heard_at: int | None = None
-        """When a voter of the newest council last spoke; None: none ever did."""
-        self.spoke: dict[MemberId, int] = {}
-        """Voter of the newest council -> when it last spoke."""
+        self.heard_at: int | None = None  # when a voter of the newest council last spoke; None: none ever did
+        self.spoke: dict[MemberId, int] = {}  # voter of the newest council -> when it last spoke
         self.learned_at = 0
-        self.hint: msg.Council | None = None
-        """A council that a member which is no voter has told of."""
+        self.hint: msg.Council | None = None  # A council that a member which is no voter has told of
 
     # --- hearsay (rule C1) ---
 
@@ -176,10 +172,8 @@ class CouncilLease:
     def __init__(self, length: int, councils: Councils) -> None:
         self.length = length
         self.councils = councils
-        self.sent: dict[int, int] = {}
-        """Nonce -> when that poll was sent."""
-        self.until: dict[int, dict[MemberId, int]] = {}
-        """Council -> voter -> how long it vouches."""
+        self.sent: dict[int, int] = {}  # nonce -> when that poll was sent
+        self.until: dict[int, dict[MemberId, int]] = {}  # council -> voter -> how long it vouches
         self._end: tuple[int, int] | None = None
         """The newest council, and when the lease runs out by what is known; None: count again."""
 
@@ -274,12 +268,9 @@ class Voting:
         self.ctx = ctx
         self.councils = councils
         self.book: Book | None = None
-        self.silent_until = 0
-        """After a restart: until then vouches of the last life may run (rule C9)."""
-        self.still_until: int | None = None
-        """PREPARE was answered: until then it stands still (rule C8)."""
-        self.closed_at = 0
-        """When it accepted the next council."""
+        self.silent_until = 0  # after a restart: until then vouches of the last life may run (rule C9)
+        self.still_until: int | None = None  # PREPARE was answered: until then it stands still (rule C8)
+        self.closed_at = 0  # when it accepted the next council
         self.early: list[tuple[MemberId, msg.Sit]] = []
         councils.when_new.append(self._retire)
 
@@ -432,8 +423,7 @@ class Seat:
         self.lease = CouncilLease(ctx.config.lease_ns, councils)
         self.newcomer: tuple[msg.Holder, msg.Holder] | None = None
         """Who was admitted and has not confirmed yet, and the successor before it."""
-        self.least: dict[int, int] = {}
-        """Ticket -> the lowest incarnation that may be granted, as voters say."""
+        self.least: dict[int, int] = {}  # ticket -> the lowest incarnation that may be granted, as voters say
         councils.when_new.append(self._council_changed)
         ctx.when_seated.append(self._clear)
         ctx.when_vacated.append(self._clear)
@@ -620,10 +610,8 @@ class Reading:
         self.applicant = applicant
         self.seat = seat
         self.question: Question | None = None
-        self.era = 0
-        """The highest era heard of."""
-        self.claimed = 0
-        """The highest era claimed by this process."""
+        self.era = 0  # the highest era heard of
+        self.claimed = 0  # the highest era claimed by this process
         councils.when_new.append(self.forget)
         ctx.when_seated.append(self.forget)
         ctx.when_vacated.append(self.forget)
@@ -759,17 +747,13 @@ class Reform:
         self.voting = voting
         self.willing = True
         """This process may be asked to vote. A member that may only receive is not, and tells nobody of councils."""
-        self.leaving = False
-        """This process wants to be replaced."""
+        self.leaving = False  # this process wants to be replaced
         self.proposal: Proposal | None = None
         self.heard: dict[MemberId, int] = {}
-        self.gone: dict[MemberId, None] = {}
-        """Voters that want to be replaced."""
+        self.gone: dict[MemberId, None] = {}  # voters that want to be replaced
         self.volunteers: dict[msg.Voter, int] = {}
-        self.urge = 0
-        """Rounds for which another council was wanted: the next voter proposes a round later."""
-        self.highest = 0
-        """The highest ballot number heard of."""
+        self.urge = 0  # rounds for which another council was wanted: the next voter proposes a round later
+        self.highest = 0  # the highest ballot number heard of
 
     @property
     def _round(self) -> int:
@@ -1013,8 +997,7 @@ class CouncilRing(Ring):
         self.reform.willing = self.votes = votes
         self.seat = Seat(ctx, self.councils, applicant, self.founding)
         self.reading = Reading(ctx, self.councils, applicant, self.seat)
-        self.forced = False
-        """The founding under way is an operator's decision (rule C0)."""
+        self.forced = False  # the founding under way is an operator's decision (rule C0)
         self._memory = memory
         self._owner_answered = False
         applicant.when_waiting.append(self._waiting)

@@ -446,9 +446,6 @@ _Reform = Attend | Volunteer | Missing | Prepare | Promise | Higher | Accept | A
 CouncilMessage = _Seats | _Reform
 RingMessage = _Applying | _Edges | _Leaving | _Lease | _Excluding | CouncilMessage
 
-_ONLY_TENURES = (Poll, Alive, Update, AckUpdate, Sit, Vouch)
-"""The messages of every round: they name tickets in tenures alone."""
-
 
 # --- news, carried by PrCast; tags of their own ---
 
@@ -488,32 +485,20 @@ def check_news(news: RingNews, tickets: int) -> int:
 
 def check_message(message: RingMessage, tickets: int) -> int:
     """Raise BadMessage for what no member of a ring of that many tickets can have sent. Returns the highest era that
-    it names."""
+    it names. (Tickets in hints, CJOIN's wish and REJECT's list, are ignored where they do not exist.)"""
     named: list[int] = []
     era = max(_name(msgspec.structs.astuple(message), named) >> ERA_SHIFT, getattr(message, "era", 0))
-    if not isinstance(message, _ONLY_TENURES):
-        era = max(era, _name_more(message, named))
-    _tickets_exist(message, named, tickets)
-    return era
-
-
-def _name_more(message: RingMessage, named: list[int]) -> int:
-    """Add the tickets that a message names outside of tenures. Returns the highest era that it names outside of
-    them."""
     match message:
-        case Reject(known=coordinators):
-            named.extend(ticket for ticket, _ in coordinators)
         case Exclude(ticket=ticket) | ReqCoord(until=ticket):
             named.append(ticket)
-        case CJoin(wish=wish) if wish >= 0:
-            named.append(wish)
         case Claim(tickets=claimed):
             named.extend(claimed)
         case Seats(table=table) | Promise(table=table) | Begin(table=table):
-            return table.era
+            era = max(era, table.era)
         case _:
             pass
-    return 0
+    _tickets_exist(message, named, tickets)
+    return era
 
 
 def check_voter(sender: MemberId, message: RingMessage) -> None:

@@ -99,8 +99,7 @@ class Underway:
         self.ctx = ctx
         self.newcomer: Newcomer | None = None
         self.attempt: Attempt | None = None
-        self.temp_until = 0
-        """The end of TempRounds."""
+        self.temp_until = 0  # the end of TempRounds
         self.frozen = False
         self.courted: tuple[msg.Holder, int] | None = None
         """Who is excluding the predecessor and has this process's L, and the nonce it asked with: until that is
@@ -162,12 +161,9 @@ class Neighbours:
         self.underway = underway
         self.lease = Lease(ctx.config.lease_ns)
         self.L: Holders = ()
-        self.L_nonce = 0
-        """The nonce of the predecessor's UPDATE that L came with (0: of an earlier predecessor)."""
-        self.next_L: tuple[int, Holders] | None = None
-        """A newer L whose quorum does not vouch yet, and its nonce."""
-        self.heard = 0
-        """The nonce of the last UPDATE accepted from the predecessor."""
+        self.L_nonce = 0  # the nonce of the predecessor's UPDATE that L came with (0: of an earlier predecessor)
+        self.next_L: tuple[int, Holders] | None = None  # A newer L whose quorum does not vouch yet, and its nonce
+        self.heard = 0  # the nonce of the last UPDATE accepted from the predecessor
         ctx.when_seated.append(self._begin)
         ctx.when_vacated.append(self._clear)
 
@@ -648,14 +644,11 @@ class Departure:
         self.applicant = applicant
         self.leave_nonce = 0
         self.ended: dict[msg.Holder, Ended] = {}
-        self._asked_pred: msg.Holder | None = None
-        """To whom CLEAVE went under `leave_nonce`."""
+        self._asked_pred: msg.Holder | None = None  # to whom CLEAVE went under `leave_nonce`
         self._refused_by: msg.Holder | None = None
         """Who refused the leave; try again when it is not the predecessor any more."""
-        self._held_leave: msg.CLeave | None = None
-        """The successor's CLEAVE, held while leaving (rule 5)."""
-        self._accepted: dict[msg.Holder, int] = {}
-        """Successors that were released here, and the nonce of their CLEAVE."""
+        self._held_leave: msg.CLeave | None = None  # the successor's CLEAVE, held while leaving (rule 5)
+        self._accepted: dict[msg.Holder, int] = {}  # successors that were released here, and the nonce of their CLEAVE
         self._unheard: dict[msg.Holder, int] = {}
         """Those of them that have not yet said that they are out, and how often they were told."""
         ctx.when_vacated.append(self._clear)

@@ -268,8 +268,7 @@ class ProcessStats:
     delivered: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
-    blocked: int = 0
-    """Messages that could not be delivered when they arrived."""
+    blocked: int = 0  # messages that could not be delivered when they arrived
     held_peak: int = 0
 
 

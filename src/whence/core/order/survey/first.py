@@ -100,8 +100,7 @@ class FirstGeneration(Mechanism):
         self.weight = 0
         self.after: dict[ProcessId, tuple[int, int]] = {}
         """`process: (seq, said)`: to be named, from the own multicast `said` on."""
-        self.broken: Counts = {}
-        """Process: the last message given up, if nothing of it was delivered since."""
+        self.broken: Counts = {}  # process: the last message given up, if nothing of it was delivered since
         self.sent = 0
 
     def anchor(self) -> None:

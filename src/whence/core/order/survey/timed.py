@@ -119,8 +119,7 @@ class Physical(Mechanism):
         self.me = me
         self.bound = skew + delay
         self.clock = HybridClock()
-        self.last = (0, 0, -1)
-        """The rank of the last delivery of another process's message."""
+        self.last = (0, 0, -1)  # the rank of the last delivery of another process's message
         self.delivered = Delivered()
         self.skipped = 0
         """Messages that were missing when one of the same sender after them was delivered: lost, or late if they

@@ -89,8 +89,7 @@ class VectorClock(Mechanism):
 
     def __init__(self, me: ProcessId) -> None:
         self.me = me
-        self.clock: Counts = {}
-        """`VC`: messages delivered of each process."""
+        self.clock: Counts = {}  # `VC`: messages delivered of each process
 
     def needed(self, message: Message) -> list[Id]:
         """What must be delivered before the message."""
@@ -136,10 +135,8 @@ class CompactMulticast(VectorClock):
 
     def __init__(self, me: ProcessId) -> None:
         super().__init__(me)
-        self.last: Counts = {}
-        """`LM`: the clock at the last own multicast."""
-        self.broken: Counts = {}
-        """Process: the last message given up, if nothing of it was delivered since."""
+        self.last: Counts = {}  # `LM`: the clock at the last own multicast
+        self.broken: Counts = {}  # process: the last message given up, if nothing of it was delivered since
 
     def anchor(self) -> None:
         self.last = {}
@@ -366,8 +363,7 @@ class IntervalTree(Mechanism):
 
     def __init__(self, me: ProcessId, share: Itc = Itc(0, 0)) -> None:  # noqa: B008 - a tuple, never changed
         self.me = me
-        self.sent = share
-        """What was delivered, and the own multicasts."""
+        self.sent = share  # what was delivered, and the own multicasts
         self.delivered = peek(share)
 
     def stamp(self, seq: int, now: int) -> IntervalStamp:
