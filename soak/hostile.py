@@ -26,7 +26,7 @@ import whence
 from whence.core.wire import frame_stream, header
 from whence.errors import WhenceError
 from whence.lab.sim.lies import Liar
-from whence.live.bridge.door import Client, ClientAccepted, ClientGreeting, ClientRefused, Door, Line, Request, Safety
+from whence.live.bridge.door import Client, ClientAccepted, ClientGreeting, ClientRefused, Door, Line, Request
 from whence.live.bridge.envelope import Reader
 from whence.live.net import keys, tls
 from whence.live.net.hello import Greeting, direct, encode_hello
@@ -98,11 +98,11 @@ class Attack:
     async def pester(self) -> None:
         """A client of the door: words that are no requests, of other clusters, far ahead, or under another's name."""
         rng = self.rng
-        safety = Safety.of(DOOR_KEY)
+        guard = tls.Protection.of(DOOR_KEY, None, False).guard
         for _ in range(5):
             try:
                 reader, writer = await asyncio.open_connection(*parse_address(self.door))
-                line = Line(reader, writer, safety.guard)
+                line = Line(reader, writer, guard)
                 await line.say(ClientGreeting())
                 number = rng.choice((1, 2, 7, 1 << 40, (1 << 62) - 1))
                 name = rng.choice(("liar", "x" * 64, "other", "\0", "\x01whence:"))

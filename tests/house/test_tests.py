@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.conftest import TOGETHER
-from tests.house.imports import CODE, ROOT
+from tests.house.imports import CODE, ROOT, parsed
 
 IMPORT = re.compile(r"\btests\.(?:\w+\.)*test_\w+|\bfrom tests[\w.]* import (?:\(\s*)?(?:\w+,\s*)*test_\w+")
 """Of a test module; also in code inside strings, for other processes."""
@@ -31,3 +34,15 @@ def test_the_check_can_fail() -> None:
 
 def test_what_runs_on_one_worker_is_there() -> None:
     assert TOGETHER and all((ROOT / path).exists() for path in TOGETHER)
+
+
+def test_what_others_import_is_there() -> None:
+    """The type checker looks at `src` alone."""
+    missing = []
+    for path, code in CODE.items():
+        for node in ast.walk(parsed(code)) if path.parts[len(ROOT.parts)] in ("bench", "examples", "soak") else ():
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("whence"):
+                there = import_module(str(node.module))
+                names = [alias.name for alias in node.names if not hasattr(there, alias.name)]
+                missing += [f"{path}: {n}" for n in names if find_spec(f"{node.module}.{n}") is None]
+    assert missing == []
