@@ -207,9 +207,9 @@ def _summary(cluster: Cluster, latency: Latency | None) -> dict[str, object]:
 
 
 class MetricsServer:
-    """Serves `/metrics` and `/health`: `async with MetricsServer("127.0.0.1:9464", [cluster]) as server`. Port 0 takes a
-    free one, see `address`. `clusters` may be a list that grows and shrinks while it runs; of each cluster one member is
-    shown."""
+    """Serves `/metrics` and `/health`: `async with MetricsServer("127.0.0.1:9464", [cluster]) as server`. Port 0 takes
+    a free one, see `address`. `clusters` may be a list that grows and shrinks while it runs; of each cluster one member
+    is shown."""
 
     def __init__(
         self,

@@ -152,7 +152,7 @@ IDLE_S = 300.0
 
 
 class Door:
-    """Lets clients that are not members publish: `async with Door(cluster, reader, "127.0.0.1:7100", secret=...): ...`."""
+    """Lets clients that are not members publish: `async with Door(cluster, reader, "127.0.0.1:7100", secret=...)`."""
 
     def __init__(
         self,
