@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -46,9 +47,12 @@ def check(
     levels = asked_levels(history.file, levels, history.single, history.key.size)
     counted: Counter[str] = Counter()
     notes = list(history.notes)
+    started = perf_counter()
     graph, findings = _reads(history, notes, counted)
     graph.clock_bytes = clock_bytes
-    return settle_levels(graph, levels, counted, findings, notes, blind, history.key.size)
+    report = settle_levels(graph, levels, counted, findings, notes, blind, history.key.size)
+    report.seconds = perf_counter() - started
+    return report
 
 
 def asked_levels(file: str, levels: Sequence[Level] | None, single: bool, size: int) -> Sequence[Level]:
@@ -91,7 +95,6 @@ def settle_levels(
         transactions=graph.total,
         sessions=history.first.size - 1,
         notes=notes,
-        seconds=graph.seconds,
         order=best[1] if best and clean else None,
         certified=best[0] if best and clean else None,
     )
@@ -172,8 +175,7 @@ def _levels(
     graph: Graph, levels: Sequence[Level], blind: bool, counted: Counter[str], findings: list[Anomaly]
 ) -> tuple[Level, Ints] | None:
     """Add what breaks the levels; returns the strongest of RC, RA and TCC that has a commit order, and that order."""
-    with graph.timed("order"):
-        order = graph.guess(blind)
+    order = graph.guess(blind)
     if order.size < graph.total:
         _causal(graph, counted, findings)
         return None
@@ -184,12 +186,11 @@ def _levels(
         if good is not None:
             best = (TRANSACTIONAL[number], good)
             break
-        with graph.timed("cycles"):
-            every = graph.every_edge() if every is None else every
-            edges = kept if every is None else every[every[:, 4] <= number]
-            more, found = explain_level(graph, TRANSACTIONAL[number], edges)
-            counted.update(more)
-            findings += found
+        every = graph.every_edge() if every is None else every
+        edges = kept if every is None else every[every[:, 4] <= number]
+        more, found = explain_level(graph, TRANSACTIONAL[number], edges)
+        counted.update(more)
+        findings += found
     if any(level in REGISTERS for level in levels):
         _registers(graph, levels, graph.known if every is None else every, counted, findings)
         if "CM" in levels:

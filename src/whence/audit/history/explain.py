@@ -6,16 +6,17 @@ The cost of a cycle: its necessary edges first, then its steps. Session order is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final, TypeVar
 
 import numpy as np
 
 from whence.audit.history.graph import NO_EDGES, Graph
 from whence.audit.history.levels import TRANSACTIONAL, Level
-from whence.audit.history.model import INIT, Ints, Key, Value
-from whence.audit.history.report import Anomaly, CausalStep, CycleEdge, Kind
+from whence.audit.history.model import INIT, Ints
+from whence.audit.history.report import Anomaly, CausalStep, CycleEdge
 
 FAMILY: Final[dict[Level, tuple[str, str]]] = {
     "RC": ("NonMonoReadCO", "NonMonoReadAO"),
@@ -34,19 +35,9 @@ VISITED: Final = 4_000
 EXPLAINED: Final = 200_000
 """Edges inside cycles that an explanation looks at."""
 
-Hop = tuple[int, Kind, Key | None, Value]
-"""Where to, how, and for reads-from what."""
-
-
-class Necessary(NamedTuple):
-    """`src` must commit before `dst`: both write `key`, and `reader` saw `src` but reads `key` from `dst`."""
-
-    src: int
-    dst: int
-    level: Level
-    """The weakest level that has the edge."""
-    key: Key
-    reader: int
+S = TypeVar("S", bound=CausalStep)
+Steps = dict[int, list[CycleEdge]]
+"""Transaction -> the steps from it."""
 
 
 def explain_level(graph: Graph, level: Level, edges: Ints) -> tuple[Counter[str], list[Anomaly]]:
@@ -56,35 +47,34 @@ def explain_level(graph: Graph, level: Level, edges: Ints) -> tuple[Counter[str]
     """
     component = graph.components(edges)
     inside = edges[(edges[:, 1] < 0) | (component[edges[:, 0]] == component[edges[:, 1]])]
-    weakest: dict[tuple[int, int], Necessary] = {}
+    weakest: dict[tuple[int, int], CycleEdge] = {}
     for t2, t1, t3, key, number in inside[:EXPLAINED].tolist():
         before = weakest.get((t2, t1))
-        if before is None or number < TRANSACTIONAL.index(before.level):
-            weakest[t2, t1] = Necessary(t2, t1, TRANSACTIONAL[number], graph.history.key_of(key), t3)
+        if before is None or before.level not in TRANSACTIONAL[: number + 1]:
+            weakest[t2, t1] = CycleEdge(t2, t1, "co", graph.history.key_of(key), None, TRANSACTIONAL[number], t3)
     counted: Counter[str] = Counter()
-    starts: dict[str, list[Necessary]] = {}
+    starts: dict[str, list[CycleEdge]] = {}
     close, far = FAMILY[level]
     for edge in weakest.values():
         if edge.level == level:
             pattern = close if edge.dst == INIT or graph.in_past(edge.dst, edge.src) else far
             counted[pattern] += 1
             starts.setdefault(pattern, []).append(edge)
-    after = _hops(graph, component, True)
+    after = _steps(graph, component, True)
     for edge in weakest.values():
         if edge.dst != INIT:
-            after.setdefault(edge.src, []).append((edge.dst, "co", edge.key, None))
+            after.setdefault(edge.src, []).append(edge)
     sizes = np.bincount(component)
     findings = []
     for pattern, those in starts.items():
         initial = [edge for edge in those if edge.dst == INIT]
         if initial:  # nothing commits before init
             initial.sort(key=lambda e: (graph.session[e.src] != graph.session[e.reader], e.level != "RA"))
-            shown = min((_edge(graph, edge) for edge in initial[:3]), key=lambda edge: len(edge.past))
+            shown = min((_with_past(graph, edge) for edge in initial[:3]), key=lambda edge: len(edge.past))
             findings.append(_finding(pattern, (CycleEdge(INIT, shown.src, "so"), shown)))
             continue
         those.sort(key=lambda edge: (sizes[component[edge.src]], edge.src, edge.dst))
-        first = [(edge.src, (edge.dst, "co", edge.key, None)) for edge in those[:STARTS]]
-        found = _smallest(graph, pattern, first, after, weakest)  # type: ignore[arg-type]
+        found = _smallest(graph, pattern, those[:STARTS], after)
         findings += [found] if found else []
     return counted, findings
 
@@ -93,57 +83,45 @@ def causal_cycle(graph: Graph, pattern: str, versions: bool) -> tuple[int, Anoma
     """How many components of `so u wr` (and version order) are cycles, and the smallest cycle."""
     component = graph.components(NO_EDGES, versions)
     sizes = np.bincount(component) if graph.total else np.empty(0, np.int64)
-    after = _hops(graph, component, versions)
+    after = _steps(graph, component, versions)
     nodes = sorted(after, key=lambda t: (sizes[component[t]], t))
-    starts = [(t, hop) for t in nodes for hop in after[t] if hop[1] != "so"]
-    return int((sizes > 1).sum()), _smallest(graph, pattern, starts[:STARTS], after, {})
+    starts = [step for t in nodes for step in after[t] if step.kind != "so"]
+    return int((sizes > 1).sum()), _smallest(graph, pattern, starts[:STARTS], after)
 
 
-def _hops(graph: Graph, component: Ints, versions: bool) -> dict[int, list[Hop]]:
+def _steps(graph: Graph, component: Ints, versions: bool) -> Steps:
     """Reads-from, version order and session order inside of components."""
-    after: dict[int, list[Hop]] = {}
+    after: Steps = {}
     history = graph.history
     known = np.flatnonzero((graph.writer >= 0) & (component[graph.writer] == component[graph.reader]))
     for i in known[:EXPLAINED].tolist():
-        hop: Hop = (int(graph.reader[i]), "wr", history.key_of(graph.key[i]), history.value_of(graph.value[i]))
-        after.setdefault(int(graph.writer[i]), []).append(hop)
+        src, dst, key = int(graph.writer[i]), int(graph.reader[i]), history.key_of(graph.key[i])
+        after.setdefault(src, []).append(CycleEdge(src, dst, "wr", key, history.value_of(graph.value[i])))
     pairs = graph.versions[component[graph.versions[:, 0]] == component[graph.versions[:, 1]]] if versions else ()
-    for one, other, key in np.array(pairs)[:EXPLAINED].tolist():
-        after.setdefault(one, []).append((other, "vo", history.key_of(key), None))
+    for one, other, code in np.array(pairs)[:EXPLAINED].tolist():
+        after.setdefault(one, []).append(CycleEdge(one, other, "vo", history.key_of(code)))
     follows = (graph.session[1:] == graph.session[:-1]) & (component[1:] == component[:-1])
     for t in np.flatnonzero(follows).tolist():
-        after.setdefault(t, []).append((t + 1, "so", None, None))
+        after.setdefault(t, []).append(CycleEdge(t, t + 1, "so"))
     return after
 
 
-def _smallest(
-    graph: Graph,
-    pattern: str,
-    starts: list[tuple[int, Hop]],
-    after: dict[int, list[Hop]],
-    necessary: dict[tuple[int, int], Necessary],
-) -> Anomaly | None:
+def _smallest(graph: Graph, pattern: str, starts: list[CycleEdge], after: Steps) -> Anomaly | None:
     """Of the edges `starts`, the one with the shortest way back to where it begins, and that way, as a cycle."""
-    best: list[CausalStep] | None = None
+    best: list[CycleEdge] | None = None
     fewest = 1 << 60
-    for src, hop in starts:
-        way = _shortest(hop[0], src, lambda node: after.get(node, ()), VISITS)
-        if way is not None and (cost := sum(NECESSARY if s.kind == "co" else 1 for s in way)) < fewest:
-            best, fewest = [CausalStep(src, *hop), *way], cost
+    for first in starts:
+        way = _shortest(first.dst, first.src, lambda node: after.get(node, ()), VISITS)
+        if way is not None and (cost := sum(NECESSARY if s.kind == "co" else 1 for s in _joined(way))) < fewest:
+            best, fewest = [first, *_joined(way)], cost
             if cost == 1:
                 break
-    if best is None:
-        return None
-    cycle = [
-        _edge(graph, necessary[s.src, s.dst]) if s.kind == "co" else CycleEdge(s.src, s.dst, s.kind, s.key, s.value)
-        for s in best
-    ]
-    return _finding(pattern, tuple(cycle))
+    return None if best is None else _finding(pattern, tuple(_with_past(graph, step) for step in best))
 
 
-def _edge(graph: Graph, edge: Necessary) -> CycleEdge:
-    way = _past(graph, edge.src, edge.reader)
-    return CycleEdge(edge.src, edge.dst, "co", edge.key, None, edge.level, edge.reader, way)
+def _with_past(graph: Graph, edge: CycleEdge) -> CycleEdge:
+    """With the way that puts `src` into the reader's past, if it must commit before `dst`."""
+    return edge if edge.reader is None else replace(edge, past=_past(graph, edge.src, edge.reader))
 
 
 def _finding(pattern: str, cycle: tuple[CycleEdge, ...]) -> Anomaly:
@@ -179,68 +157,64 @@ def _past(graph: Graph, src: int, reader: int) -> tuple[CausalStep, ...]:
         if w == src:
             return (CausalStep(src, reader, "wr", key, value),)
 
-    def backwards(node: int) -> Iterable[Hop]:
+    def backwards(node: int) -> Iterator[CausalStep]:
         if graph.session[src] == graph.session[node]:
-            yield src, "so", None, None
+            yield CausalStep(src, node, "so")
             return
         before = graph.previous(node)
         if before is not None and graph.in_past(src, before):
-            yield before, "so", None, None
+            yield CausalStep(before, node, "so")
         for w, key, value in graph.sources(node):
             if w == src or graph.in_past(src, w):
-                yield w, "wr", key, value
+                yield CausalStep(w, node, "wr", key, value)
 
-    way = _shortest(reader, src, backwards, VISITED) or _some_way(reader, src, backwards)
-    return tuple(CausalStep(s.dst, s.src, s.kind, s.key, s.value) for s in reversed(way))
+    way = _shortest(reader, src, backwards, VISITED, back=True)
+    if way is None:  # one that need not be the shortest: each step back keeps src in the past, so it ends there
+        way, node = [], reader
+        while node != src:
+            way.append(min(backwards(node), key=lambda step: (step.src != src, step.kind == "so")))
+            node = way[-1].src
+    return tuple(_joined(way[::-1]))
 
 
-def _shortest(start: int, goal: int, hops: Callable[[int], Iterable[Hop]], limit: int) -> list[CausalStep] | None:
-    """The cheapest way from start to goal, with runs of session order as one step; None: there is none."""
+def _shortest(
+    start: int, goal: int, steps: Callable[[int], Iterable[S]], limit: int, back: bool = False
+) -> list[S] | None:
+    """The cheapest way from start to goal, or `back` from there; a run of session order costs as one step. None: there
+    is none, or the search took too long."""
     best: dict[tuple[int, bool], int] = {(start, False): 0}
-    came: dict[tuple[int, bool], tuple[tuple[int, bool], Hop]] = {}
+    came: dict[tuple[int, bool], tuple[tuple[int, bool], S]] = {}
     heap: list[tuple[int, int, bool]] = [(0, start, False)]
     visits = 0
     while heap:
         cost, node, ran = heappop(heap)
         if node == goal and cost:
-            return _walked((node, ran), came)
+            way, state = [], (node, ran)
+            while state in came:
+                state, step = came[state]
+                way.append(step)
+            return way[::-1]
         if cost > best[node, ran]:
             continue
         visits += 1
         if visits > limit:
             return None
-        for hop in hops(node):
-            other, kind = hop[0], hop[1]
-            run = kind == "so"
-            price = cost + (0 if run and ran else NECESSARY if kind == "co" else 1)
+        for step in steps(node):
+            other, run = step.src if back else step.dst, step.kind == "so"
+            price = cost + (0 if run and ran else NECESSARY if step.kind == "co" else 1)
             if price < best.get((other, run), 1 << 60):
                 best[other, run] = price
-                came[other, run] = ((node, ran), hop)
+                came[other, run] = ((node, ran), step)
                 heappush(heap, (price, other, run))
     return None
 
 
-def _walked(state: tuple[int, bool], came: dict[tuple[int, bool], tuple[tuple[int, bool], Hop]]) -> list[CausalStep]:
-    steps: list[CausalStep] = []
-    while state in came:
-        before, hop = came[state]
-        if hop[1] == "so" and steps and steps[-1].kind == "so":
-            steps[-1] = CausalStep(before[0], steps[-1].dst, "so")
+def _joined(way: list[S]) -> list[S]:
+    """A run of session order as one step."""
+    out: list[S] = []
+    for step in way:
+        if out and step.kind == out[-1].kind == "so":
+            out[-1] = replace(out[-1], dst=step.dst)
         else:
-            steps.append(CausalStep(before[0], *hop))
-        state = before
-    return steps[::-1]
-
-
-def _some_way(reader: int, src: int, backwards: Callable[[int], Iterable[Hop]]) -> list[CausalStep]:
-    """A way that need not be the shortest: each step back keeps src in the past, so it ends there."""
-    steps: list[CausalStep] = []
-    node = reader
-    while node != src:
-        hop = min(backwards(node), key=lambda hop: (hop[0] != src, hop[1] == "so"))
-        if hop[1] == "so" and steps and steps[-1].kind == "so":
-            steps[-1] = CausalStep(steps[-1].src, hop[0], "so")
-        else:
-            steps.append(CausalStep(node, *hop))
-        node = hop[0]
-    return steps
+            out.append(step)
+    return out

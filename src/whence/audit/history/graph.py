@@ -12,10 +12,8 @@ t2 per session is enough, the last one in the past (AWDIT, PLDI 2025): those bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -48,7 +46,6 @@ class Graph:
     versions: Ints
     """Lists: neighbours in the longest list of a key. Rows: one, other, key."""
     clock_bytes: int = CLOCK_BYTES
-    seconds: dict[str, float] = field(default_factory=dict)
     rounds: int = 0
     clock: Any = None
     """Of all sessions, where there is memory for them."""
@@ -63,13 +60,6 @@ class Graph:
         self.txns = k.Transactions(self.first, self.session, self.begin, self.writer, self.at)
         self._columns: dict[int, Any] = {}
         self._order: Ints = np.empty(0, np.int32)
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Add the time of a stage."""
-        started = perf_counter()
-        yield
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
 
     # -- what an explanation asks
 
@@ -174,17 +164,14 @@ class Graph:
         for low, high in self.blocks():
             clock = self.clock
             if clock is None:
-                with self.timed("clocks"):
-                    clock = k.clocks(self.txns, order, low, high)
+                clock = k.clocks(self.txns, order, low, high)
                 if high - low == self.first.size - 1:
                     self.clock = clock
-            with self.timed("candidates"):
-                found.append(
-                    k.necessary(
-                        self.reader, self.key, self.txns, begin, writers, ranks, order, rank, clock, low, high,
-                        everything,
-                    )
-                )  # fmt: skip
+            found.append(
+                k.necessary(
+                    self.reader, self.key, self.txns, begin, writers, ranks, order, rank, clock, low, high, everything
+                )
+            )
         return np.concatenate(found)
 
 

@@ -77,8 +77,7 @@ class HistoryReport:
     transactions: int
     sessions: int
     notes: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Time by stage."""
+    seconds: float = 0.0
     order: Ints | None = None
     """A commit order for the strongest of RC, RA, TCC that holds: the certificate."""
     certified: Level | None = None
@@ -114,8 +113,7 @@ class HistoryReport:
             "operations": self.operations,
             "transactions": self.transactions,
             "sessions": self.sessions,
-            "seconds": round(sum(self.seconds.values()), 6),
-            "stages": {name: round(took, 6) for name, took in self.seconds.items()},
+            "seconds": round(self.seconds, 6),
             "counterexample": None if found is None else self.finding_dict(found),
             "notes": self.notes,
         }

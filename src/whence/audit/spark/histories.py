@@ -111,7 +111,7 @@ def _side_by_side(df: DataFrame, levels: Sequence[Level] | None, certificate: bo
 def _rows(name: str, report: HistoryReport, certificate: bool) -> pa.Table:
     """A report as rows of RESULT."""
     sizes: dict[str, Any] = {"operations": report.operations, "transactions": report.transactions}
-    sizes |= {"sessions": report.sessions, "seconds": sum(report.seconds.values())}
+    sizes |= {"sessions": report.sessions, "seconds": report.seconds}
     sizes |= {"notes": "; ".join(report.notes) or None}
     rows = [{"part": "verdict", "level": level, "holds": holds, **sizes} for level, holds in report.levels.items()]
     shown = {finding.pattern: finding for finding in reversed(report.findings)}
@@ -148,7 +148,7 @@ def _spread(df: DataFrame, levels: Sequence[Level] | None, certificate: bool) ->
     giant = Giant(df, sorted({row["session"] for row in told}))
     try:
         report = giant.report(levels)
-        report.seconds = {"spread": perf_counter() - started}
+        report.seconds = perf_counter() - started
         table = _rows("history", report, certificate)
     finally:
         giant.close()
