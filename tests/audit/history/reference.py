@@ -161,9 +161,3 @@ def closure(total: int, pairs: set[tuple[int, int]]) -> list[int]:
             if before[t] >> mid & 1:
                 before[t] |= before[mid]
     return before
-
-
-def verdicts(history: History) -> dict[Level, bool]:
-    """RC, RA and TCC."""
-    found = Reference(history)
-    return {level: found.holds(level) for level in TRANSACTIONAL}

@@ -17,7 +17,7 @@ import pytest
 from tests.audit.history import cases
 from tests.audit.history.reference import Reference
 from tests.long import few
-from whence.audit.history import History, check, read
+from whence.audit.history import History, HistoryReport, check, read
 from whence.audit.history.formats import read_dbcop, read_edn, read_jepsen, read_text
 from whence.audit.history.levels import TRANSACTIONAL
 from whence.audit.history.tables import from_table
@@ -76,6 +76,15 @@ def test_figure_3_of_bouajjani(name: str) -> None:
     assert report.levels["CCv"] == report.levels["TCC"]
 
 
+def agrees(history: History, report: HistoryReport) -> None:
+    """With the definitions, in verdicts and counts."""
+    found = Reference(history)
+    assert report.levels == {level: found.holds(level) for level in TRANSACTIONAL}, list(history.rows())
+    counts = {pattern: n for pattern, n in found.bad.items() if pattern and n}
+    assert {p: n for p, n in report.patterns.items() if p in OF_READS} == counts
+    cases.judged(history, report)
+
+
 def test_the_reference_agrees() -> None:
     rng = Random(19)
     seen = set()
@@ -84,14 +93,8 @@ def test_the_reference_agrees() -> None:
         repair = rng.random() < 0.3
         history = cases.generated(rng, size, rng.randint(1, 5), rng.randint(1, 4), rng.randint(1, ops), repair=repair)
         report = check(history, TRANSACTIONAL, blind=bool(number % 2), clock_bytes=rng.choice((1, 1 << 30)))
-        found = Reference(history)
-        wanted = {level: found.holds(level) for level in TRANSACTIONAL}
-        assert report.levels == wanted, list(history.rows())
-        assert {p: n for p, n in report.patterns.items() if p in OF_READS} == {
-            p: found.bad[p] for p in found.bad if p and found.bad[p]
-        }
-        cases.judged(history, report)
-        seen.add(tuple(wanted.values()))
+        agrees(history, report)
+        seen.add(tuple(report.levels.values()))
     assert len(seen) == 4, "every verdict occurs"
 
 
@@ -103,12 +106,7 @@ def test_the_reference_agrees_on_lists(seed: int) -> None:
         shape = (rng.choice((4, 8, 30)), rng.randint(1, 5), rng.randint(1, 4), rng.choice((1, 3, 6)))
         history = cases.generated_lists(rng, *shape)
         report = check(history, TRANSACTIONAL, blind=bool(number % 2))
-        found = Reference(history)
-        assert report.levels == {level: found.holds(level) for level in TRANSACTIONAL}, list(history.rows())
-        assert {p: n for p, n in report.patterns.items() if p in OF_READS} == {
-            p: found.bad[p] for p in found.bad if p and found.bad[p]
-        }
-        cases.judged(history, report)
+        agrees(history, report)
         seen |= set(report.patterns) | {level for level, good in report.levels.items() if good}
     assert seen >= {*OF_READS, *TRANSACTIONAL}, "everything occurs"
 
@@ -156,26 +154,6 @@ def test_ccv_is_tcc_for_single_operations() -> None:
         assert report.levels["CC"] or not (report.levels["CM"] or report.levels["CCv"]), "CC is the weakest"
         verdicts.add((report.levels["CM"], report.levels["CCv"]))
     assert len(verdicts) >= 3
-
-
-# Histories of docs/histories.md on which other checkers differ from the definitions.
-
-
-def held(text: str) -> set[str]:
-    report = check(cases.history(text), TRANSACTIONAL)
-    return {level for level, good in report.levels.items() if good}
-
-
-def test_the_initial_state_comes_before_everything() -> None:
-    assert held("w(1,1,0,0) r(1,0,0,1)") == {"RC"}
-
-
-def test_read_committed_has_commit_cycles() -> None:
-    assert held("w(1,1,0,0) w(1,2,0,1) w(2,2,0,1) r(2,2,1,2) r(1,1,1,2)") == set()
-
-
-def test_read_atomic_has_only_its_own_edges() -> None:
-    assert held("w(1,1,0,0) w(1,2,0,1) w(2,2,0,1) r(2,2,1,2) r(1,1,1,3)") == {"RC", "RA"}
 
 
 def test_an_indeterminate_transaction_that_was_read_has_committed() -> None:

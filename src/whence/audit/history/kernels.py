@@ -160,63 +160,51 @@ def judge_lists(
     txn = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))
     what, twice, apart = (np.zeros(size, np.uint8) for _ in range(3))
     twice[op_of[again > 0]] = REPEATED
+    before, following = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
+    _own(txn, write, key, offset, element, keys, what, twice, before, following)
     writer = np.full(size, INIT, np.int32)
-    position, many, before = (np.zeros(size, np.int32) for _ in range(3))
-    _own(txn, write, key, offset, element, keys, what, twice, position, many, before)
-    _judge_reads(txn, write, offset, element, author, kind, position, many, before, what, writer)
-    longest = np.full(keys, -1, np.int64)
-    pairs = _list_versions(txn, write, key, offset, element, author, what, longest, apart)
-    return Listed(what, twice, apart, writer, value, pairs)
+    _judge_reads(txn, write, offset, element, author, kind, before, following, what, writer)
+    longest = _longest(write, key, offset, element, keys, what, apart)
+    return Listed(what, twice, apart, writer, value, _versions(txn, key, offset, author, longest[longest >= 0]))
 
 
 @compiled
 def _own(
     txn: Ints, write: Bytes, key: Ints, offset: Longs, element: Longs, keys: int, what: Bytes, twice: Bytes,
-    position: Ints, many: Ints, before: Ints,
+    before: Ints, following: Ints,
 ) -> None:  # fmt: skip
-    """Appends of each transaction to each key: `position` among them, `many` of them; `before`: the last own append
-    before an operation, plus one (0: none). FINAL is the last one."""
-    last_append, last_read = np.full(keys, -1, np.int64), np.full(keys, -1, np.int64)
+    """The appends of its own transaction to the same key: the last one `before` an operation, and the one `following`
+    an append; -1: there is none. FINAL is the last append."""
+    last = np.full((keys, 2), -1, np.int64)  # of each key: the last append, the last read
     for i in range(key.size):
-        x = key[i]
-        a, r = last_append[x], last_read[x]
+        a, r = last[key[i], 0], last[key[i], 1]
         own = a >= 0 and txn[a] == txn[i]
         if own:
-            before[i] = a + 1
+            before[i] = a
         if write[i]:
             what[i] = FINAL
             if own:
                 what[a] = OVERWRITTEN
-                position[i] = position[a] + 1
-            last_append[x] = i
+                following[a] = i
+            last[key[i], 0] = i
             continue
         what[i] = INTERNAL if own else READ
         if r >= 0 and txn[r] == txn[i] and not (own and a > r):
-            same = offset[i + 1] - offset[i] == offset[r + 1] - offset[r]
-            n = 0
-            while same and n < offset[i + 1] - offset[i]:
-                same = element[offset[i] + n] == element[offset[r] + n]
-                n += 1
-            twice[i] = 0 if same else 1
-        last_read[x] = i
-    for i in range(key.size - 1, -1, -1):
-        if write[i]:
-            if what[i] == FINAL:
-                many[i] = position[i] + 1
-            if before[i]:
-                many[before[i] - 1] = many[i]
+            one, other = element[offset[i] : offset[i + 1]], element[offset[r] : offset[r + 1]]
+            twice[i] = one.size != other.size or (one != other).any()
+        last[key[i], 1] = i
 
 
 @compiled
 def _judge_reads(
-    txn: Ints, write: Bytes, offset: Longs, element: Longs, author: Ints, kind: Bytes, position: Ints, many: Ints,
-    before: Ints, what: Bytes, writer: Ints,
+    txn: Ints, write: Bytes, offset: Longs, element: Longs, author: Ints, kind: Bytes, before: Ints, following: Ints,
+    what: Bytes, writer: Ints,
 ) -> None:  # fmt: skip
     seen = np.full(txn.size, -1, np.int32)
     for i in range(txn.size):
         if write[i]:
             continue
-        wrong = _wrong_list(i, txn, offset, element, author, kind, position, many, before, seen)
+        wrong = _wrong_list(i, txn, offset, element, author, kind, before, following, seen)
         if wrong:
             what[i] = wrong
         elif what[i] == READ and offset[i + 1] > offset[i]:
@@ -225,8 +213,8 @@ def _judge_reads(
 
 @compiled
 def _wrong_list(
-    i: int, txn: Ints, offset: Longs, element: Longs, author: Ints, kind: Bytes, position: Ints, many: Ints,
-    before: Ints, seen: Ints,
+    i: int, txn: Ints, offset: Longs, element: Longs, author: Ints, kind: Bytes, before: Ints, following: Ints,
+    seen: Ints,
 ) -> int:  # fmt: skip
     """What is wrong with the list that operation i read; 0: nothing. `seen`: by append, the last read of it."""
     low, high = offset[i], offset[i + 1]
@@ -242,31 +230,28 @@ def _wrong_list(
     if double:
         return DUPLICATE
     mine = before[i]
-    while mine:  # the list ends with the own appends so far
-        if high == low or element[high - 1] != element[offset[mine - 1]]:
+    while mine >= 0:  # the list ends with the own appends so far
+        if high == low or element[high - 1] != element[offset[mine]]:
             last = offset[i + 1] - 1
             own = last >= low and txn[author[last]] == txn[i]
             return NOT_LAST if own else NOT_OWN
         high -= 1
-        mine = before[mine - 1]
-    f = low
-    while f < high:  # whole transactions' appends
+        mine = before[mine]
+    due = -1
+    for f in range(low, high):  # before them, all appends of one transaction after the other
         a = author[f]
-        if position[a] != 0 or f + many[a] > high:
+        if a != due and (due >= 0 or before[a] >= 0):
             return PARTIAL
-        for n in range(1, many[a]):
-            b = author[f + n]
-            if txn[b] != txn[a] or position[b] != n:
-                return PARTIAL
-        f += many[a]
-    return 0
+        due = following[a]
+    return PARTIAL if due >= 0 else 0
 
 
 @compiled
-def _list_versions(
-    txn: Ints, write: Bytes, key: Ints, offset: Longs, element: Longs, author: Ints, what: Bytes, longest: Longs,
-    apart: Bytes,
-) -> Ints:  # fmt: skip
+def _longest(
+    write: Bytes, key: Ints, offset: Longs, element: Longs, keys: int, what: Bytes, apart: Bytes
+) -> Longs:  # fmt: skip
+    """The read of the longest list of each key (-1: there is none). Marks reads of no prefix of it as `apart`."""
+    longest = np.full(keys, -1, np.int64)
     for i in range(key.size):
         if not write[i] and what[i] != FUTURE:
             best = longest[key[i]]
@@ -274,30 +259,19 @@ def _list_versions(
                 longest[key[i]] = i
     for i in range(key.size):
         if not write[i] and what[i] != FUTURE:
-            start = offset[longest[key[i]]]
-            for n in range(offset[i + 1] - offset[i]):
-                if element[offset[i] + n] != element[start + n]:
-                    apart[i] = 1
-                    break
-    room = 0
-    for x in range(longest.size):
-        if longest[x] >= 0:
-            room += offset[longest[x] + 1] - offset[longest[x]]
-    out = np.empty((room, 3), np.int32)
-    count = 0
-    for x in range(longest.size):
-        if longest[x] < 0:
-            continue
-        last = -1
-        for f in range(offset[longest[x]], offset[longest[x] + 1]):
-            if author[f] < 0:
-                continue
-            t = txn[author[f]]
-            if last >= 0 and t != last:
-                out[count, 0], out[count, 1], out[count, 2] = last, t, x
-                count += 1
-            last = t
-    return out[:count]
+            start, size = offset[longest[key[i]]], offset[i + 1] - offset[i]
+            apart[i] = (element[offset[i] : offset[i + 1]] != element[start : start + size]).any()
+    return longest
+
+
+def _versions(txn: Ints, key: Ints, offset: Longs, author: Ints, reads: Longs) -> Ints:
+    """Neighbours in the lists that these operations read. Rows: one, other, key."""
+    sizes = offset[reads + 1] - offset[reads]
+    at = np.repeat(offset[reads] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    known = author[at] >= 0
+    of, t = np.repeat(key[reads], sizes)[known], txn[author[at[known]]]
+    new = (of[1:] == of[:-1]) & (t[1:] != t[:-1])
+    return np.stack([t[:-1][new], t[1:][new], of[1:][new]], axis=1).astype(np.int32)
 
 
 # -- transactions

@@ -9,6 +9,7 @@ process's steps in an attribute. Other spans with that attribute are steps, too:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +65,7 @@ class _Request(msgspec.Struct, rename="camel"):
 
 
 _decode = msgspec.json.Decoder(_Request).decode
+_NO_REQUEST: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -89,11 +91,10 @@ def read_spans(
     known = {(p.span.trace_id, p.span.span_id) for p in spans}
     steps: list[ForeignStep] = []
     for place in spans:
-        step = _step(place, counter, published, known)
-        if isinstance(step, ForeignStep):
-            steps.append(step)
-        elif step is not None:
-            refused.append(NotTaken(place.file, place.line, f"span {place.span.span_id}: {step}"))
+        try:
+            steps += _steps(place, counter, published, known)
+        except ValueError as why:
+            refused.append(NotTaken(place.file, place.line, f"span {place.span.span_id}: {why}"))
     made = rows(steps, run, cluster, order)
     return Imported(made.rows, refused + made.refused)
 
@@ -106,24 +107,16 @@ def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Place]:
                     continue
                 try:
                     request = _decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                except _NO_REQUEST as error:
                     if number == 1 and path.stat().st_size <= DOCUMENT_LIMIT and line.lstrip()[:1] == b"{":
-                        whole = _document(path)
-                        if whole is not None:
-                            yield from _places(whole, path, 1)
+                        with suppress(*_NO_REQUEST):
+                            yield from _places(_decode(path.read_bytes()), path, 1)
                             return
                     refused.append(NotTaken(str(path), number, f"no OTLP request: {error}"))
                     continue
                 yield from _places(request, path, number)
     except OSError as error:
         raise TraceError(f"{path}: cannot read: {error.strerror or error}") from error
-
-
-def _document(path: Path) -> _Request | None:
-    try:
-        return _decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
@@ -136,52 +129,47 @@ def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
                 yield _Place(span, process, str(path), line)
 
 
-def _step(
+def _steps(
     place: _Place, counter: str, published: dict[tuple[str, str], str], known: set[tuple[str, str]]
-) -> ForeignStep | str | None:
-    """The step that a span is; or why it is none; None: it has nothing to do with messages."""
+) -> Iterator[ForeignStep]:
+    """The step that a span is, unless it has nothing to do with messages. ValueError: it should be one and is none."""
     span = place.span
     sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
     number = _number(span.attributes, counter)
+    if number is None and not sends and not takes:
+        return
     if number is None:
-        if not sends and not takes:
-            return None
-        return (
+        raise ValueError(
             f"no attribute {counter!r}: it has to count the steps of its process (0, 1, 2, ...), as times of "
             "different machines order nothing"
         )
-    if isinstance(number, str):
-        return number
     if not place.process:
-        return "its resource has neither service.instance.id nor service.name: nobody knows whose step it is"
+        raise ValueError("its resource has neither service.instance.id nor service.name: nobody knows whose step it is")
     events: tuple[str, ...] = ()
     if sends:
         events = (published[span.trace_id, span.span_id],)
     elif takes:
-        linked = [(link.trace_id, link.span_id) for link in span.links] or (
-            [(span.trace_id, span.parent_span_id)] if span.parent_span_id else []
-        )
-        wanted = [at for at in dict.fromkeys(linked) if at in published or at not in known]
+        linked = [(link.trace_id, link.span_id) for link in span.links] or [(span.trace_id, span.parent_span_id)]
+        wanted = [at for at in dict.fromkeys(linked) if at[1] and (at in published or at not in known)]
         if not wanted:
-            return "a consumer span without a link to a producer span"
+            raise ValueError("a consumer span without a link to a producer span")
         events = tuple(published.get(at, f"{at[0]}:{at[1]}") for at in wanted)
     kind = "publish" if sends else "deliver" if takes else "step"
-    return ForeignStep(
-        place.process, number, kind, events, _nanoseconds(span.start_time_unix_nano), place.file, place.line
-    )
+    t_ns = _nanoseconds(span.start_time_unix_nano)
+    yield ForeignStep(place.process, number, kind, events, t_ns, place.file, place.line)
 
 
-def _number(attributes: Sequence[_Attribute], counter: str) -> int | str | None:
-    """The value of the counter; a sentence: it is none."""
-    for attribute in attributes:
-        if attribute.key == counter:
-            value = attribute.value.get("intValue")
-            if isinstance(value, str) and value.isdecimal() and len(value) < 19:
-                value = int(value)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 60:
-                return f"the attribute {counter!r} is {str(attribute.value)[:60]}, not an intValue of 0 or more"
-            return value
-    return None
+def _number(attributes: Sequence[_Attribute], counter: str) -> int | None:
+    """The value of the counter, if it is there."""
+    value = next((attribute.value for attribute in attributes if attribute.key == counter), None)
+    if value is None:
+        return None
+    number = value.get("intValue")
+    if isinstance(number, str) and number.isdecimal() and len(number) < 19:
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 60:
+        raise ValueError(f"the attribute {counter!r} is {str(value)[:60]}, not an intValue of 0 or more")
+    return number
 
 
 def _nanoseconds(value: int | str) -> int:
