@@ -70,7 +70,7 @@ def test_a_store_with_one_copy(tmp_path: Path) -> None:
 
 
 def test_a_store_that_copies_in_any_order(tmp_path: Path) -> None:
-    report = check(asyncio.run(record(node(tmp_path, False), StoreLoad(txns=40, keys=3, delay_s=0.3, timeout_s=90))))
+    report = check(asyncio.run(record(node(tmp_path, False), StoreLoad(txns=200, keys=3, timeout_s=90))))
     assert not report.levels["TCC"], story(report)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -148,12 +149,17 @@ class Graph:
         wide = max(1, min(sessions, self.clock_bytes // (4 * max(1, self.total))))
         return [(low, min(sessions, low + wide)) for low in range(0, sessions, wide)]
 
+    @cached_property
+    def _by_key(self) -> Ints:
+        """Reads by key, so that the writers of a key are looked at once. Rows: reader, writer, operation, key."""
+        order = k.sort_pairs(self.key, np.arange(self.key.size, dtype=np.int32), self.history.keys)[1]
+        return np.stack([each[order] for each in (self.reader, self.writer, self.at, self.key)], axis=1)
+
     def every_edge(self) -> Ints | None:
         """All necessary edges, whatever the order; None: there are too many."""
         if self.reader.size * (self.first.size - 1) > EVERYTHING:
             return None
-        found = self.edges(self._order, inverse(self._order), everything=True)
-        return found[np.argsort(found[:, 3], kind="stable")]
+        return self.edges(self._order, inverse(self._order), everything=True)
 
     def edges(self, order: Ints, rank: Ints, everything: bool = False) -> Ints:
         """All necessary edges that contradict this order."""
@@ -168,9 +174,7 @@ class Graph:
                 if high - low == self.first.size - 1:
                     self.clock = clock
             found.append(
-                k.necessary(
-                    self.reader, self.key, self.txns, begin, writers, ranks, order, rank, clock, low, high, everything
-                )
+                k.necessary(self._by_key, self.txns, begin, writers, ranks, order, rank, clock, low, high, everything)
             )
         return np.concatenate(found)
 

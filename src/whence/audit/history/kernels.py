@@ -69,8 +69,12 @@ def match(
     Of several writes of one value the first is taken, unless only a later one is final. `aborted`: keys and values that
     aborted transactions wrote.
     """
-    writer = np.full(key.size, INIT, np.int32)
-    _match(*sort_pairs(key, np.arange(key.size, dtype=np.int32), keys), value, txn, what, twice, writer)
+    begin, place = sort_pairs(key, np.arange(key.size, dtype=np.int32), keys)
+    kind, source, again = what[place], np.full(key.size, INIT, np.int32), np.zeros(key.size, np.uint8)
+    _match(begin, value[place], txn[place], kind, again, source)
+    writer = np.empty(key.size, np.int32)
+    writer[place], what[place] = source, kind
+    twice[place[again > 0]] = REPEATED
     if aborted[0].size:
         gone = set(zip(aborted[0].tolist(), aborted[1].tolist(), strict=True))
         thin = np.flatnonzero(what == THIN)
@@ -86,44 +90,42 @@ def _slot(value: int, mask: int) -> int:
 
 
 @compiled
-def _match(begin: Longs, place: Ints, value: Longs, txn: Ints, what: Bytes, twice: Bytes, writer: Ints) -> None:
-    """`place`: the operations by key. The writes of one key at a time are in a hash table by value."""
+def _match(begin: Longs, value: Longs, txn: Ints, kind: Bytes, again: Bytes, source: Ints) -> None:
+    """The operations by key. The writes of one key at a time are in a hash table by value."""
     largest = 2
     for x in range(begin.size - 1):
         largest = max(largest, begin[x + 1] - begin[x])
     whole = np.empty(4 * largest, np.int32)
     for x in range(begin.size - 1):
-        those = place[begin[x] : begin[x + 1]]
         size = 4
-        while size < 2 * those.size:
+        while size < 2 * (begin[x + 1] - begin[x]):
             size *= 2
         table = whole[:size]
         table[:] = -1
-        for i in those:
-            if (what[i] != FINAL and what[i] != OVERWRITTEN) or value[i] == NOTHING:
+        for i in range(begin[x], begin[x + 1]):
+            if (kind[i] != FINAL and kind[i] != OVERWRITTEN) or value[i] == NOTHING:
                 continue
             at = _slot(value[i], size - 1)
             while table[at] >= 0 and value[table[at]] != value[i]:
                 at = (at + 1) & (size - 1)
-            if table[at] >= 0:
-                twice[i] = REPEATED
-            if table[at] < 0 or (what[i] == FINAL and what[table[at]] != FINAL):
+            again[i] = table[at] >= 0
+            if table[at] < 0 or (kind[i] == FINAL and kind[table[at]] != FINAL):
                 table[at] = i
-        for i in those:
-            if (what[i] != READ and what[i] != NOT_OWN) or value[i] == NOTHING:
+        for i in range(begin[x], begin[x + 1]):
+            if (kind[i] != READ and kind[i] != NOT_OWN) or value[i] == NOTHING:
                 continue
             at = _slot(value[i], size - 1)
             while table[at] >= 0 and value[table[at]] != value[i]:
                 at = (at + 1) & (size - 1)
             w = table[at]
             if w < 0:
-                what[i] = THIN
+                kind[i] = THIN
             elif txn[w] == txn[i]:
-                what[i] = NOT_LAST if what[i] == NOT_OWN else FUTURE
-            elif what[i] == READ:
-                writer[i] = txn[w]
-                if what[w] != FINAL:
-                    what[i] = INTERMEDIATE  # its writer is known all the same
+                kind[i] = NOT_LAST if kind[i] == NOT_OWN else FUTURE
+            elif kind[i] == READ:
+                source[i] = txn[w]
+                if kind[w] != FINAL:
+                    kind[i] = INTERMEDIATE  # its writer is known all the same
 
 
 # -- lists
@@ -379,9 +381,18 @@ def clocks(txns: Transactions, order: Ints, low: int, high: int) -> Clock:
 
 @compiled
 def sort_each(begin: Longs, values: Ints) -> None:
-    """Sort the values of each key."""
+    """Sort the values of each key; most keys have a few."""
     for x in range(begin.size - 1):
-        values[begin[x] : begin[x + 1]].sort()
+        mine = values[begin[x] : begin[x + 1]]
+        if mine.size > 24:
+            mine.sort()
+            continue
+        for n in range(1, mine.size):
+            value, i = mine[n], n
+            while i and mine[i - 1] > value:
+                mine[i] = mine[i - 1]
+                i -= 1
+            mine[i] = value
 
 
 @compiled
@@ -407,18 +418,19 @@ def _emit(out: Rows, count: int, a: int, b: int, c: int, d: int, e: int) -> Rows
 
 @compiled
 def necessary(
-    reader: Ints, key: Ints, txns: Transactions, begin: Longs, writers: Ints, ranks: Ints, order: Ints, rank: Ints,
-    clock: Clock, low: int, high: int, everything: bool,
+    reads: Rows, txns: Transactions, begin: Longs, writers: Ints, ranks: Ints, order: Ints, rank: Ints, clock: Clock,
+    low: int, high: int, everything: bool,
 ) -> Rows:  # fmt: skip
     """Necessary edges that contradict the guess (or else `everything`), with t2 of the sessions low .. high - 1.
 
-    `begin`, `writers`: the writers of each key, by number; `ranks`: their ranks, sorted. Rows of the result: t2, t1,
-    t3, key, level. Where the guess puts many writers between, the edges are found directly.
+    `reads`: rows of reader, writer, operation and key. `begin`, `writers`: the writers of each key, by number; `ranks`:
+    their ranks, sorted. Rows of the result: t2, t1, t3, key, level. Where the guess puts many writers between, the
+    edges are found directly.
     """
     out = np.empty((1 << 10, 5), np.int32)
     count = 0
-    for r in range(reader.size):
-        t3, t1, at, x = reader[r], txns.source[r], txns.at[r], key[r]
+    for r in range(reads.shape[0]):
+        t3, t1, at, x = reads[r, 0], reads[r, 1], reads[r, 2], reads[r, 3]
         mine, by_rank = writers[begin[x] : begin[x + 1]], ranks[begin[x] : begin[x + 1]]
         if not mine.size:
             continue
