@@ -330,7 +330,7 @@ class Publisher:
         """The next part of its events; their ids follow those of the parts before."""
         part, size, ids = call.events, call.size, call.ids
         if ids or size > FRAME_BYTES or len(part) > FRAME_EVENTS:
-            part = first_part(part, len(ids))
+            part = part[len(ids) : fitting(part, len(ids), PART_FRAMES)]
             size = sum(map(len, part))
         batch.add_all(part, size, ids)
         self.published += len(part)  # rule 1
@@ -373,11 +373,6 @@ def checked(payload: object, cap: int) -> bytes:
     if len(data) > cap:
         raise UsageError(f"an event holds at most {cap} bytes, not {len(data)}: split it, or publish where it is kept")
     return data
-
-
-def first_part(events: Sequence[bytes], start: int) -> Sequence[bytes]:
-    """What is published next, from `start` on."""
-    return events[start : fitting(events, start, PART_FRAMES)]
 
 
 async def finish(ending: Coroutine[Any, Any, None]) -> None:

@@ -385,7 +385,7 @@ def test_who_publishes_when_the_cluster_is_abandoned_does_not_wait_for_ever() ->
 
 
 def test_the_package_shows_the_api_and_nothing_else() -> None:
-    assert set(dir(whence)) == {*whence.__all__, "audit", "lab", "testing"} and len(whence.__all__) <= 26
+    assert set(dir(whence)) == {*whence.__all__, "audit", "lab", "live", "testing"} and len(whence.__all__) <= 26
     for option in Options.__annotations__:
         assert re.search(rf"^ +{option} |`{option}`", whence.join.__doc__ or "", re.MULTILINE), option
     assert all(getattr(whence, name) is not None for name in whence.__all__)

@@ -11,7 +11,7 @@ from whence.core import ports
 from whence.core.clock import Frame, boot_of
 from whence.core.member import Member
 from whence.core.wire import decode, encode
-from whence.live.objects import Objects
+from whence.live.objects import Objects, events_of
 
 
 @dataclass
@@ -71,7 +71,8 @@ class ObjectsNet(MemberNet):
                     self._send(name, o)
                 case ports.Deliver():
                     holder.frames.append(o.frame)
-                    holder.objects.apply_frame(o.frame, o.over_gap)
+                    for event in events_of(o.frame, o.over_gap):
+                        holder.objects.apply(event)
                 case ports.TakeSnapshot():
                     self.feed(name, ports.SnapshotTaken(o.token, holder.objects.state()))
                 case ports.InstallSnapshot():

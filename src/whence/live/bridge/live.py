@@ -22,7 +22,7 @@ from typing import Any, Self, TextIO
 from whence.core.clock import EventId, Frame
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.errors import DiskError, UsageError
-from whence.files import write_whole
+from whence.files import file_name, write_whole
 from whence.live.api import LISTEN, Cluster, Join, create, join
 from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput
 from whence.live.bridge.merge import CROSSINGS, Crossing, lines
@@ -103,7 +103,7 @@ class Bridge:
             )
         for name, options in self._joins.items():
             if self.directory is not None:
-                options["directory"] = self.directory / f"member-{_file_name(name)}"
+                options["directory"] = self.directory / f"member-{file_name(name)}"
             if self._trace is not None:
                 options["trace"] = self._trace
             cluster = await self._stack.enter_async_context(enter(name, options))
@@ -218,7 +218,3 @@ def _id_of(event: Event) -> EventId:
     if not isinstance(frame, Frame):
         raise UsageError("a bridge counts by tickets, and this cluster has none")
     return EventId(frame.ticket, frame.inc, event.seq, frame.owner)
-
-
-def _file_name(cluster: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):06x}" for c in cluster)

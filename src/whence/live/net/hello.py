@@ -53,18 +53,13 @@ def new_run() -> str:
     return f"live-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(4).hex()}"
 
 
-def run_from_environment() -> str:
-    """What `WHENCE_RUN` says; empty: nothing."""
-    given = os.environ.get("WHENCE_RUN", "")
-    if given and not is_run(given):
-        raise UsageError(f"WHENCE_RUN must be 1 to {MAX_RUN} visible ASCII characters without spaces, not {given!r}")
-    return given
-
-
 def run_of(told: Iterable[str], directory: Path | None, resumes: bool) -> str:
     """The run of this member's cluster. `told`: what its members answered, empty where they said nothing. `resumes`:
     it goes on from a checkpoint in `directory`, where the run is kept for the next life."""
-    first = run_from_environment() or next(filter(None, told), "")
+    given = os.environ.get("WHENCE_RUN", "")
+    if given and not is_run(given):
+        raise UsageError(f"WHENCE_RUN must be 1 to {MAX_RUN} visible ASCII characters without spaces, not {given!r}")
+    first = given or next(filter(None, told), "")
     run = first or (kept_run(directory) if resumes else "") or new_run()
     if directory is not None:
         _keep(directory, run)

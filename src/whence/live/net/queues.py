@@ -135,21 +135,6 @@ class Batch:
     """Events that have their ids. The member stamps them before it handles anything else, so nothing can come between:
     the ticket that they were accepted under is the one that they are published under."""
 
-    __slots__ = (
-        "_after",
-        "_before",
-        "_bytes",
-        "_last",
-        "_number",
-        "_over",
-        "_room",
-        "error",
-        "now",
-        "payloads",
-        "settled",
-        "waits",
-    )
-
     def __init__(self, numbering: Numbering, now: int, room: int, waits: bool) -> None:
         """`room`: events that the backlog of the own application has room for."""
         self._before, first, self._after = numbering

@@ -15,6 +15,7 @@ import msgspec
 
 from whence.core.ring.context import Memory
 from whence.errors import CorruptJournal, DiskError, JournalInUse
+from whence.files import file_name
 
 if TYPE_CHECKING:
     from whence.live.net.disk import Files
@@ -25,11 +26,7 @@ MAGIC = b"whence vote 1\n"
 def state_directory(cluster: str, address: str) -> Path:
     """`$XDG_STATE_HOME/whence/CLUSTER/ADDRESS`: others look for a voter at its address."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "whence" / _name(cluster) / _name(address)
-
-
-def _name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}" for c in text).lstrip(".") or "%"
+    return Path(home) / "whence" / file_name(cluster) / file_name(address)
 
 
 def pack(memory: Memory) -> bytes:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from whence.core.clock import EventId, Frame
+from whence.core.clock import EventId
 from whence.errors import UsageError
 from whence.live.objects.document import Document
 from whence.live.objects.kernel import (
@@ -28,7 +28,6 @@ from whence.live.objects.kernel import (
     Set,
     StampedEvent,
     decode,
-    events_of,
     is_operation,
 )
 from whence.live.objects.registers import Counter, Registers
@@ -167,11 +166,6 @@ class Objects:
         raise BadOperation(f"unknown kind of object: {kind!r}")
 
     # -- events ---------------------------------------------------------------------------------------------------
-
-    def apply_frame(self, frame: Frame, over_gap: bool = False) -> None:
-        """Apply the events of a delivered frame."""
-        for event in events_of(frame, over_gap):
-            self.apply(event)
 
     def apply(self, event: StampedEvent) -> bool:
         """Apply a delivered event; False if it is not an operation. Errors of a peer are counted, never raised."""
