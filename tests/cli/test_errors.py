@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import whence
 from whence.cli import main
 
 
@@ -26,6 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "args, said",
     [
         ("sim nothere", "give a .toml file or one of: demo"),
+        ("sim not/there.toml", "No such file"),
         ("sim bad.toml", "expected `int | array`, got `str` - at `members`"),
         ("sim dir", "Is a directory"),
         ("sim quiet --trace file", "Not a directory"),
@@ -122,9 +124,7 @@ def test_progress_is_for_those_who_look() -> None:
     assert b"%" in seen
 
 
-def test_v_says_more(here: Path) -> None:
-    command = [sys.executable, "-m", "whence", "-vv", "node", "--cluster", "x", "--insecure"]
-    command += ["--contact", "127.0.0.1:1", "--timeout", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert done.returncode == 2
-    assert "whence.live.net: 127.0.0.1:1 cannot be reached" in done.stderr
+def test_v_says_more() -> None:
+    nobody = ("--contact", "127.0.0.1:1", "--timeout", "1")
+    code, _, said = whence("-vv", "node", "--cluster", "x", "--insecure", *nobody)
+    assert code == 2 and "whence.live.net: 127.0.0.1:1 cannot be reached" in said

@@ -105,14 +105,9 @@ def test_the_extra_of_the_command_is_named(tmp_path: Path, package: str, extra: 
 
 
 def test_the_results_of_a_sweep_are_shown() -> None:
+    at = {"n": 1, "ok": True}
     rows = [
-        {
-            "setting": f'{{"loss": {loss}, "n": 5}}',
-            "seed": seed,
-            "error": None,
-            "lost": loss * seed,
-            "at": {"n": 1, "ok": True},
-        }
+        {"setting": f'{{"loss": {loss}, "n": 5}}', "seed": seed, "error": None, "lost": loss * seed, "at": at}
         for loss in (1, 2)
         for seed in (1, 3)
     ]

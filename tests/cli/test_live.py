@@ -299,14 +299,6 @@ def test_up_keeps_its_processes_alive_and_leaves_none_behind(start: Callable[...
     assert report.ok, report
 
 
-def test_up_killed_leaves_none_behind_either(start: Callable[..., Command]) -> None:
-    up = start("up", 1, "--json")
-    until(lambda: up.out, "its first look")
-    pids = [n["pid"] for n in json.loads(up.out[0])["nodes"]]
-    assert up.end(signal.SIGKILL) == -signal.SIGKILL
-    until(lambda: not any(alive(pid) for pid in pids), "their end")
-
-
 def test_what_is_planned_and_simulated_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--settings` takes the scenario: a live member gets what a simulated one gets."""
     assert main(["plan", "--members", "12", "--publishers", "3", "--rate", "5", "--toml"]) == 0

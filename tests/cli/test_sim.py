@@ -18,7 +18,6 @@ import pytest
 import whence
 from whence.audit.trace import read
 from whence.cli import main, simulate
-from whence.lab.sim.checks import Violation
 
 SCENARIOS = Path(__file__).parents[2] / "src" / "whence" / "lab" / "scenarios"
 
@@ -93,22 +92,6 @@ def test_bad_input_is_one_line_and_exit_2(
     assert main(["sim", str(path)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("whence: ") and said in err and str(tmp_path) in err
-
-
-def test_an_unknown_scenario_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sim", "nothing-like-it"]) == 2
-    err = capsys.readouterr().err
-    assert "no scenario 'nothing-like-it'" in err and "demo, hostile" in err
-    assert main(["sim", "not/there.toml"]) == 2
-    assert "No such file" in capsys.readouterr().err
-
-
-def test_a_packaged_scenario_is_found_by_name(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["sim", "demo", "--schedule"]) == 0
-    assert "publishes" in capsys.readouterr().out
 
 
 def test_recorded_latencies_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,8 +203,3 @@ def test_an_interrupt_is_exit_130_and_leaves_no_trace(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130 and err == "whence: interrupted\n"
     assert list(out.iterdir()) == []
-
-
-def test_a_violation_is_an_exception_with_everything_in_it() -> None:
-    violation = Violation("order", "wrong", at=1_500_000_000, member="n1#1/main", seed=9, schedule=())
-    assert str(violation) == "order at n1#1/main, 1.5000 s, seed 9: wrong"

@@ -17,6 +17,7 @@ PAPERS = r"(?:CCC05|CCC11|PCO17|SURVEY|\bEx\d|the paper|the survey)"  # Ex1 .. a
 
 PAGE = re.compile(r"(?<![\w/.\"-])([\w/-]+\.md)\b(?:,? \(?\"([^\"]+)\")?")
 MODULE = re.compile(r"(?<![\w/.*<>{}\"-])((?:[\w-]+/)*[\w-]+\.py)\b")
+RULE_OF = re.compile(r"((?:[\w-]+/)+[\w-]+\.py)`?, rule (\d+)")
 RULES = re.compile(r"\b[Rr]ules? (C?\d+(?:(?:-| to |, | and |, and )C?\d+)*)")
 SECTION = re.compile(r"\bsections? \d[\d.]*")
 NUMBERED = re.compile(r"^(?:(\d+)\. |\*\*(C\d+)\b)", re.M)
@@ -82,7 +83,13 @@ def dead_pages(text: str) -> list[str]:
 
 
 def dead_modules(text: str) -> list[str]:
-    return [f"there is no module {each}" for each in MODULE.findall(text) if each not in modules()]
+    """Modules that are not there, and numbered rules that are not in their modules."""
+    bad = [f"there is no module {each}" for each in MODULE.findall(text) if each not in modules()]
+    for module, number in RULE_OF.findall(text):
+        there = [code for path, code in CODE.items() if str(path).endswith(f"/{module}")]
+        if there and not any(f"\n{number}. " in code for code in there):
+            bad.append(f"{module} has no rule {number}")
+    return bad
 
 
 def dead_rules(text: str) -> list[str]:
@@ -127,6 +134,7 @@ def test_dead_ends_are_found() -> None:
         "docs/ring.md has no heading 'No such'"
     ]
     assert dead_modules("`order/nothing.py`, trace/read.py, read.py") == ["there is no module order/nothing.py"]
+    assert dead_modules("`core/order/survey/base.py`, rule 99") == ["core/order/survey/base.py has no rule 99"]
     assert dead_rules("rules 9-10, C1 and rule 99") == ["there is no rule 99"]
     assert dead_rules("(section 2)") == ["section 2 of what?"]
     assert not dead_rules("CCC11 Theorem 5.1, in section 5; rules 1, 2 and 4 (docs/ring.md)")
