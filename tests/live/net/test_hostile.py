@@ -183,16 +183,8 @@ def test_nobody_speaks_for_another_member() -> None:
     run(main())
 
 
-class Stream(Connection):
-    """A connection whose other end has greeted as 127.0.0.1:1."""
-
-    @property
-    def streams(self) -> bool:
-        return True
-
-
 def test_what_a_connection_remembers_of_its_last_packet_proves_nothing_about_the_next() -> None:
-    host, stream = whence.Host(insecure=True), Stream("127.0.0.1:1")
+    host, stream = whence.Host(insecure=True), Connection("127.0.0.1:1")
 
     def send(sender: str, target: str = "") -> tuple[int, int]:
         packet = pack("nobody's", sender, Subscribe(1))

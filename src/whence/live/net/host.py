@@ -350,9 +350,9 @@ class Host:
 
     def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:
         self.stats.unauthentic += 1
-        if connection.streams and connection.peer is None:
+        if connection.peer is None:
             connection.refuse("it greets without any protection" if _greets(data) else str(error))
-        elif connection.streams:  # whoever replays a greeting has nothing true to say after it
+        else:  # whoever replays a greeting cannot seal what follows
             connection.forged += 1
             if connection.forged >= MAX_FORGED:
                 connection.refuse(str(error))
@@ -371,11 +371,11 @@ class Host:
             cluster, sender, body = read_header(inner)
         except RemoteError as error:
             stats.bad_packet += 1
-            if connection.streams and connection.peer is None:
+            if connection.peer is None:
                 connection.refuse(str(error))
             connection.close()
             return None
-        if connection.streams and (connection.peer is None or connection.peer != address_of(sender)):
+        if connection.peer != address_of(sender):
             stats.other_sender += 1
             return None
         if connection.urgent and target is None:  # gossip on the lane that is never held: no member sends it there

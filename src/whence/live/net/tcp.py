@@ -498,10 +498,6 @@ class _Accepted(asyncio.Protocol, Connection):
         self._first: bytearray | None = bytearray()  # the beginning of the first record
         self._began: float | None = owner.loop.time()  # since when the record under way is
 
-    @property
-    def streams(self) -> bool:
-        return True
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         owner = self._owner
         self._transport = cast("asyncio.Transport", transport)

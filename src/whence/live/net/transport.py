@@ -50,11 +50,6 @@ class Connection:
         self.route: Route | None = None
         """Of the last packet that came from it: the next one most likely begins in the same way."""
 
-    @property
-    def streams(self) -> bool:
-        """Its other end has to say who it is first."""
-        return False
-
     def hold(self, held: bool) -> None:
         """Read no more from it for a while, or go on."""
 
