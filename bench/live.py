@@ -248,11 +248,12 @@ def goals(rows: list[Row]) -> list[Row]:
     goal("1 event a publish >= 3 x the mesh at 1 a frame", of(ours1, rate), of(mesh1, rate), 3.0, least=True)
     goal("1 event a publish >= 2 x NATS", of(ours1, rate), of(nats, rate), 2.0, least=True)
     goal("a lone event: CPU per delivery <= 3 x the mesh's", of(quiet, cpu), of(mesh_quiet, cpu), 3.0)
-    goal("a lone event: p50 <= NATS's", of(quiet, "p50_us"), of(nats_quiet, "p50_us"), 1.0)
+    goal("a lone event: p50 <= 1.3 x NATS's", of(quiet, "p50_us"), of(nats_quiet, "p50_us"), 1.3)
     goal("a lone event: p99 <= 2 x the mesh's", of(quiet, "p99_us"), of(mesh_quiet, "p99_us"), 2.0)
     goal("20 events a publish >= 0.5 x the mesh at 20 a frame", of(ours20, rate), of(mesh20, rate), 0.5, least=True)
-    goal("200 events a publish >= 0.4 x the mesh at 200 a frame", of(ours200, rate), of(mesh200, rate), 0.4, least=True)
-    for n, ours, mesh, bound in ((20, "20 events", mesh20, 0.5), (200, "200 events", mesh200, 0.4)):
+    bulk = "200 events a publish >= 0.45 x the mesh at 200 a frame"
+    goal(bulk, of(ours200, rate), of(mesh200, rate), 0.45, least=True)
+    for n, ours, mesh, bound in ((20, "20 events", mesh20, 0.5), (200, "200 events", mesh200, 0.45)):
         each = of(f"ours, {ours} a publish, read as events", rate)
         goal(f"the same, read as events: {n} a publish", each, of(mesh, rate), bound, least=True)
     total = of("total-order group (corosync)", rate)
