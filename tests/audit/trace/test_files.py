@@ -12,16 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.audit.trace import (
-    COLUMNS,
-    TRACE_VERSION,
-    JsonlTrace,
-    ParquetTrace,
-    Row,
-    open_trace,
-    read,
-    trace_files,
-)
+from whence.audit.trace import COLUMNS, TRACE_VERSION, JsonlTrace, ParquetTrace, Row, open_trace, read, trace_files
 from whence.errors import TraceError, UsageError
 
 pa = pytest.importorskip("pyarrow")
@@ -32,12 +23,7 @@ def sample(n: int = 10) -> list[Row]:
     kinds = ("join", "publish", "deliver", "drop", "ticket")
     return [
         Row(
-            "run",
-            "main",
-            f"m{i % 3}#1",
-            i // 3,
-            i * 1000,
-            kinds[i % 5],
+            *("run", "main", f"m{i % 3}#1", i // 3, i * 1000, kinds[i % 5]),
             event=f"0:0.0.1:{i}@m0#1" if i % 2 else None,
             ticket=i if i % 5 == 4 else None,
             bytes=2**40 + i if i % 3 else None,
@@ -101,13 +87,9 @@ def test_the_file_depends_on_the_rows_alone(tmp_path: Path, suffix: str) -> None
         trace.append_many(iter(rows[8:]))
     assert one_by_one.read_bytes() == at_once.read_bytes() == odd.read_bytes()
     assert list(read(odd)) == rows
-
-
-def test_row_groups_are_bounded(tmp_path: Path) -> None:
-    with ParquetTrace(tmp_path / "t.parquet", batch=16) as trace:
-        trace.append_many(sample(100))
-    meta = pq.ParquetFile(tmp_path / "t.parquet").metadata
-    assert [meta.row_group(i).num_rows for i in range(meta.num_row_groups)] == [16] * 6 + [4]
+    if suffix == ".parquet":
+        meta = pq.ParquetFile(odd).metadata
+        assert [meta.row_group(i).num_rows for i in range(meta.num_row_groups)] == [16] * 6 + [4]
 
 
 def test_the_parquet_schema_is_the_published_one(tmp_path: Path) -> None:

@@ -31,17 +31,14 @@ def test_full_segments_are_parquet_and_all_rows_are_there(tmp_path: Path) -> Non
 
 
 def test_the_next_life_goes_on_with_the_next_number(tmp_path: Path) -> None:
+    RotatingTrace(tmp_path / "n1.parquet").close()
+    assert list(tmp_path.iterdir()) == [], "nothing written leaves nothing"
     for first in (0, 12):
         trace = RotatingTrace(tmp_path / "n1.parquet", rows=10)
         trace.append_many(sample(12, first))
         trace.close()
     assert len(trace_files(tmp_path)) == 4
     assert list(read(tmp_path)) == sample(24)
-
-
-def test_nothing_written_leaves_nothing(tmp_path: Path) -> None:
-    RotatingTrace(tmp_path / "n1.parquet").close()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_segment_that_cannot_become_parquet_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
 from typing import Final
@@ -37,6 +38,18 @@ CM_LIMIT: Final = 20_000
 """Operations up to which CM is offered: it takes quadratic memory."""
 
 
+@dataclass
+class Found:
+    """What is wrong with a history, so far."""
+
+    notes: list[str]
+    """Trouble with the input, in words."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Violations of each pattern."""
+    shown: list[Anomaly] = field(default_factory=list)
+    """Those that are told."""
+
+
 def check(
     history: History, levels: Sequence[Level] | None = None, blind: bool = False, clock_bytes: int = CLOCK_BYTES
 ) -> HistoryReport:
@@ -45,12 +58,11 @@ def check(
     `blind`: ignore the recorded order. `clock_bytes`: memory for clocks at a time.
     """
     levels = asked_levels(history.file, levels, history.single, history.key.size)
-    counted: Counter[str] = Counter()
-    notes = list(history.notes)
+    found = Found(list(history.notes))
     started = perf_counter()
-    graph, findings = _reads(history, notes, counted)
+    graph = _reads(history, found)
     graph.clock_bytes = clock_bytes
-    report = settle_levels(graph, levels, counted, findings, notes, blind, history.key.size)
+    report = settle_levels(graph, levels, found, history.key.size, blind)
     report.seconds = perf_counter() - started
     return report
 
@@ -69,32 +81,26 @@ def asked_levels(file: str, levels: Sequence[Level] | None, single: bool, size: 
 
 
 def settle_levels(
-    graph: Graph,
-    levels: Sequence[Level],
-    counted: Counter[str],
-    findings: list[Anomaly],
-    notes: list[str],
-    blind: bool = False,
-    operations: int = 0,
+    graph: Graph, levels: Sequence[Level], found: Found, operations: int, blind: bool = False
 ) -> HistoryReport:
-    """The levels of a history whose reads are known; `counted` has those that are wrong by themselves."""
+    """The levels of a history whose reads are known; `found` has those that are wrong by themselves."""
     history = graph.history
-    clean = not any("RC" in PATTERNS[pattern][0] for pattern in counted)
-    best = _levels(graph, levels, blind, counted, findings)
-    verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in counted) for level in levels}
+    clean = not any("RC" in PATTERNS[pattern][0] for pattern in found.counts)
+    best = _levels(graph, levels, blind, found)
+    verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in found.counts) for level in levels}
     if "CCv" in verdicts:
         verdicts["CCv"] = clean and best is not None and best[0] == "TCC"
-    nodes = {t for finding in findings for t in finding.nodes() if t != INIT} if history.begin.size else ()
+    nodes = {t for finding in found.shown for t in finding.nodes() if t != INIT} if history.begin.size else ()
     return HistoryReport(
         history=history,
         levels=verdicts,
-        findings=findings,
-        patterns=dict(sorted(counted.items())),
+        findings=found.shown,
+        patterns=dict(sorted(found.counts.items())),
         shown={t: history.ops(t) for t in nodes},
         operations=operations,
         transactions=graph.total,
         sessions=history.first.size - 1,
-        notes=notes,
+        notes=found.notes,
         order=best[1] if best and clean else None,
         certified=best[0] if best and clean else None,
     )
@@ -103,7 +109,7 @@ def settle_levels(
 # -- reads
 
 
-def _reads(history: History, notes: list[str], counted: Counter[str]) -> tuple[Graph, list[Anomaly]]:
+def _reads(history: History, found: Found) -> Graph:
     """Read consistency and reads-from."""
     begin, key, value, keys = history.begin, history.key, history.value, history.keys
     txn = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))
@@ -117,14 +123,13 @@ def _reads(history: History, notes: list[str], counted: Counter[str]) -> tuple[G
         k.classify(begin, history.write, key, value, keys, what, twice)
         writer = k.match(key, value, txn, keys, history.aborted, what, twice)
     marked = {"NonRepeatableRead": (twice == 1).view(np.uint8), **marked}
-    _note_repeated(history, np.flatnonzero(twice == k.REPEATED), value, notes)
-    _note_aborted(history, value, notes)
-    findings = _bad_reads(history, what, marked, counted)
+    _note_repeated(history, np.flatnonzero(twice == k.REPEATED), value, found.notes)
+    _note_aborted(history, value, found.notes)
+    _bad_reads(history, what, marked, found)
     reads, finals = np.flatnonzero((what == k.READ) | (what == k.INTERMEDIATE)), np.flatnonzero(what == k.FINAL)
     at = (reads - begin[txn[reads]]).astype(np.int32)
     writers = k.sort_pairs(key[finals], txn[finals], keys)
-    graph = Graph(history, txn[reads], at, key[reads], writer[reads], value[reads], writers, versions)
-    return graph, findings
+    return Graph(history, txn[reads], at, key[reads], writer[reads], value[reads], writers, versions)
 
 
 def _note_repeated(history: History, places: Longs, value: Longs, notes: list[str]) -> None:
@@ -151,33 +156,29 @@ def _note_aborted(history: History, value: Longs, notes: list[str]) -> None:
         )
 
 
-def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], counted: Counter[str]) -> list[Anomaly]:
-    found: list[Anomaly] = []
+def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], found: Found) -> None:
     marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
     for mark, pattern in [*marks, *((mark != 0, pattern) for pattern, mark in marked.items())]:
         places = np.flatnonzero(mark)
         if places.size:
-            counted[pattern] += int(places.size)
+            found.counts[pattern] += int(places.size)
         for i in places[:SHOWN]:
             t = int(np.searchsorted(history.begin, i, side="right")) - 1
             at = int(i - history.begin[t])
             op = history.ops(t)[at]
             place = "" if history.origin is None else f" ({history.unit} {history.origin[i]})"
             detail = f"transaction {history.name(t)} of session {history.place(t)[0]}: {op}{place}"
-            found.append(Anomaly(pattern, (t,), (op.key,), detail, at=at))
-    return found
+            found.shown.append(Anomaly(pattern, (t,), (op.key,), detail, at=at))
 
 
 # -- levels
 
 
-def _levels(
-    graph: Graph, levels: Sequence[Level], blind: bool, counted: Counter[str], findings: list[Anomaly]
-) -> tuple[Level, Ints] | None:
+def _levels(graph: Graph, levels: Sequence[Level], blind: bool, found: Found) -> tuple[Level, Ints] | None:
     """Add what breaks the levels; returns the strongest of RC, RA and TCC that has a commit order, and that order."""
     order = graph.guess(blind)
     if order.size < graph.total:
-        _causal(graph, counted, findings)
+        _causal(graph, found)
         return None
     best: tuple[Level, Ints] | None = None
     every: Ints | None = None
@@ -188,58 +189,54 @@ def _levels(
             break
         every = graph.every_edge() if every is None else every
         edges = kept if every is None else every[every[:, 4] <= number]
-        more, found = explain_level(graph, TRANSACTIONAL[number], edges)
-        counted.update(more)
-        findings += found
+        counts, cycles = explain_level(graph, TRANSACTIONAL[number], edges)
+        found.counts.update(counts)
+        found.shown += cycles
     if any(level in REGISTERS for level in levels):
-        _registers(graph, levels, graph.known if every is None else every, counted, findings)
+        _registers(graph, levels, graph.known if every is None else every, found)
         if "CM" in levels:
-            _causal_memory(graph, order, counted, findings)
+            _causal_memory(graph, order, found)
     return best
 
 
-def _causal(graph: Graph, counted: Counter[str], findings: list[Anomaly]) -> None:
+def _causal(graph: Graph, found: Found) -> None:
     """Add the cycle in `so u wr`, or else the one that only version order closes."""
     for pattern, versions in (("CyclicCO", False), ("CyclicVersionOrder", True)):
         cycles, finding = causal_cycle(graph, pattern, versions)
         if cycles:
-            counted[pattern] += cycles
-            findings += [finding] if finding else []
+            found.counts[pattern] += cycles
+            found.shown += [finding] if finding else []
             return
 
 
-def _registers(
-    graph: Graph, levels: Sequence[Level], edges: Ints, counted: Counter[str], findings: list[Anomaly]
-) -> None:
+def _registers(graph: Graph, levels: Sequence[Level], edges: Ints, found: Found) -> None:
     """CC: an edge that causal order alone contradicts. It contradicts every topological guess, so it was found."""
     seen: set[int] = set()
     for t2, t1, t3, key, _ in edges.tolist():
         if t3 in seen or not graph.in_past(t1, t2):
             continue
         seen.add(t3)
-        _add(graph, "WriteCOInitRead" if t1 == INIT else "WriteCORead", t3, key, t2, counted, findings)
+        _add(graph, "WriteCOInitRead" if t1 == INIT else "WriteCORead", t3, key, t2, found)
     families = {pattern for pair in FAMILY.values() for pattern in pair}
-    cycle = next((f for f in findings if f.pattern in families and f.edges and INIT not in f.txns), None)
+    cycle = next((f for f in found.shown if f.pattern in families and f.edges and INIT not in f.txns), None)
     if "CCv" in levels and cycle is not None:
-        counted["CyclicCF"] += 1
-        findings.append(Anomaly("CyclicCF", cycle.txns, cycle.keys, cycle.detail, cycle.edges, cycle.guarantee))
+        found.counts["CyclicCF"] += 1
+        found.shown.append(Anomaly("CyclicCF", cycle.txns, cycle.keys, cycle.detail, cycle.edges, cycle.guarantee))
 
 
-def _add(
-    graph: Graph, pattern: str, reader: int, key: int, write: int, counted: Counter[str], findings: list[Anomaly]
-) -> None:
+def _add(graph: Graph, pattern: str, reader: int, key: int, write: int, found: Found) -> None:
     """Count a read that is older than a write before it; the first of a pattern becomes a finding."""
-    counted[pattern] += 1
-    if counted[pattern] == 1 and graph.history.begin.size:
+    found.counts[pattern] += 1
+    if found.counts[pattern] == 1 and graph.history.begin.size:
         told = [
             f"{graph.history.ops(t)[0]} of transaction {graph.history.name(t)} of session {graph.history.place(t)[0]}"
             for t in (reader, write)
         ]
         detail = f"{told[0]}, although {told[1]} is before it"
-        findings.append(Anomaly(pattern, (reader, write), (graph.history.key_of(key),), detail))
+        found.shown.append(Anomaly(pattern, (reader, write), (graph.history.key_of(key),), detail))
 
 
-def _causal_memory(graph: Graph, order: Ints, counted: Counter[str], findings: list[Anomaly]) -> None:
+def _causal_memory(graph: Graph, order: Ints, found: Found) -> None:
     """WriteHBInitRead and CyclicHB (Bouajjani et al. 2017): saturation of hb_o for the last operation of each session.
 
     hb_o contains the causal order on the past of o; and if a read r2 of o's session reads x from w2, and w1 writes x
@@ -267,14 +264,14 @@ def _causal_memory(graph: Graph, order: Ints, counted: Counter[str], findings: l
                     _precede(known, fresh, writer)
         cyclic = next((t for t in known if known[t] >> t & 1), None)
         if cyclic is not None:
-            counted["CyclicHB"] += 1
+            found.counts["CyclicHB"] += 1
             op, name = graph.history.ops(cyclic)[0], graph.history.place(first)[0]
             detail = f"session {name} would have to see {op} of session {graph.history.place(cyclic)[0]} before itself"
-            if counted["CyclicHB"] == 1:
-                findings.append(Anomaly("CyclicHB", (cyclic,), (op.key,), detail))
+            if found.counts["CyclicHB"] == 1:
+                found.shown.append(Anomaly("CyclicHB", (cyclic,), (op.key,), detail))
         for t, key, writer in mine:
             if writer == INIT and (newer := known[t] & masks[key]):
-                _add(graph, "WriteHBInitRead", t, key, newer.bit_length() - 1, counted, findings)
+                _add(graph, "WriteHBInitRead", t, key, newer.bit_length() - 1, found)
 
 
 def _precede(before: dict[int, int], fresh: int, writer: int) -> None:

@@ -12,7 +12,6 @@ there were necessary edges, and again from E. docs/histories.md has the schema o
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -29,7 +28,7 @@ from pyspark.sql.types import ArrayType, IntegralType, NullType
 from whence.audit.history import Anomaly, CycleEdge, History, HistoryReport, Level, Op
 from whence.audit.history import check as check_one
 from whence.audit.history import kernels as k
-from whence.audit.history.check import BAD, asked_levels, settle_levels
+from whence.audit.history.check import BAD, Found, asked_levels, settle_levels
 from whence.audit.history.graph import NO_VERSIONS, Graph
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.model import INIT
@@ -184,7 +183,6 @@ class Giant:
         levels = asked_levels("history", levels, single, operations)
         stage = (_lists_from if self.lists else _reads_from)(first, aborted)
         known = self._keep(local.repartition(F.col("key")).mapInArrow(stage, B_ROWS))
-        counted, notes = self._bad(known)
         reads = known.where(F.col("what").isin(k.READ, k.INTERMEDIATE))
         pulled = reads.select("t", "at", "key", "writer", "value").toArrow()
         order = np.lexsort((pulled["at"].to_numpy(), pulled["t"].to_numpy()))
@@ -201,25 +199,26 @@ class Giant:
         c = column
         graph = _Spread(history, c["t"], c["at"], c["key"], c["writer"], c["value"], nobody, versions)
         graph.spark, graph.rows = self.spark, known
-        report = settle_levels(graph, levels, counted, [], notes, operations=operations)
+        report = settle_levels(graph, levels, self._bad(known), operations)
         self._tell(report)
         return report
 
-    def _bad(self, known: DataFrame) -> tuple[Counter[str], list[str]]:
+    def _bad(self, known: DataFrame) -> Found:
         """How many reads are wrong by themselves, by pattern; and values that were written twice."""
-        counted: Counter[str] = Counter()
+        found = Found([])
         for row in known.where((F.col("what") >= k.THIN) & (F.col("what") < VERSION)).groupBy("what").count().collect():
-            counted[BAD_NAMES[row["what"]]] += row["count"]
+            found.counts[BAD_NAMES[row["what"]]] += row["count"]
         twice = known.where("twice = 1").count()
-        counted.update({"NonRepeatableRead": twice} if twice else {})
-        notes = []
+        found.counts.update({"NonRepeatableRead": twice} if twice else {})
         repeated = known.where(F.col("twice") == k.REPEATED)
         if (count := repeated.count()) > 0:
             one = repeated.orderBy("key", "value").first()
             assert one is not None
             pair = f"({one['key']}, {one['value']})" if self.numeric else "keys and values are hashes here"
-            notes.append(f"{count} values were written twice, such as {pair}: reads are ambiguous, the first is taken")
-        return counted, notes
+            found.notes.append(
+                f"{count} values were written twice, such as {pair}: reads are ambiguous, the first is taken"
+            )
+        return found
 
     def _coded(self) -> tuple[DataFrame, tuple[Any, Any]]:
         """Integers for keys and values. Strings are hashed; a collision is refused, never taken as equal."""
