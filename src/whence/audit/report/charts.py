@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from whence.audit.report.facts import Incident, Load, Ownership, Window
+from whence.audit.report.facts import Incident, Ownership, Window
 
 W, LEFT, RIGHT, TOP, BOTTOM = 460, 50, 14, 12, 30
 """Narrow enough that text stays readable on a phone."""
@@ -29,6 +29,13 @@ def _line(x1: float, y1: float, x2: float, y2: float, cls: str, title: str = "")
     """`title` is the tooltip."""
     told = f"><title>{escape(title)}</title></line>" if title else "/>"
     return f'<line class="{cls}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{told}'
+
+
+def _rect(cls: str, x: float, y: float, width: float, height: float, more: str = "", title: str = "") -> str:
+    """`more`: attributes; `title`: the tooltip."""
+    told = f"><title>{escape(title)}</title></rect>" if title else "/>"
+    size = f'width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect class="{cls}" x="{x:.1f}" y="{y:.1f}" {size}{more}{told}'
 
 
 def ticks(top: float, most: int = 5) -> list[float]:
@@ -95,8 +102,7 @@ def latency(sorted_ms: list[float]) -> str:
     width, floor = W - LEFT - RIGHT, height - BOTTOM
     scale = (floor - TOP - 30) / max(bins)
     body = [
-        f'<rect class="bar" x="{LEFT + i * width / len(bins):.1f}" y="{floor - n * scale:.1f}" '
-        f'width="{width / len(bins) - 1:.1f}" height="{n * scale:.1f}"/>'
+        _rect("bar", LEFT + i * width / len(bins), floor - n * scale, width / len(bins) - 1, n * scale)
         for i, n in enumerate(bins)
         if n
     ]
@@ -143,42 +149,11 @@ def over_time(windows: list[Window], seconds: float, marks: list[Incident]) -> s
         for cls, n, shift in (("recovered", w.recovered, 0.0), ("dropped", w.dropped, bar)):
             if n:
                 size = n / most * (floor - low)
-                body.append(
-                    f'<rect class="{cls}" x="{x + shift:.1f}" y="{floor - size:.1f}" width="{bar:.1f}" '
-                    f'height="{size:.1f}"/>'
-                )
+                body.append(_rect(cls, x + shift, floor - size, bar, size))
     if most:
         body.append(_text(LEFT - 6, low + 8, short(most), "end"))
     body += [_line(LEFT, split, W - RIGHT, split, "axis"), _line(LEFT, floor, W - RIGHT, floor, "axis"), *axis]
     return _svg(height, "Events per second over time; below, events recovered and dropped", body)
-
-
-def evenness(loads: list[Load]) -> str:
-    """The deliveries of each member, by name, and the mean."""
-    if not loads:
-        return "<p class='none'>There is no member.</p>"
-    height = 200
-    floor, width = height - BOTTOM, W - LEFT - RIGHT
-    counts = [load.delivered for load in loads]
-    top = max(counts, default=0) or 1
-    mean = sum(counts) / max(1, len(counts))
-    slot = width / max(1, len(loads))
-    body = []
-    for tick in ticks(top, 4):
-        y = floor - tick / top * (floor - TOP)
-        body += [_line(LEFT, y, W - RIGHT, y, "grid"), _text(LEFT - 6, y + 4, short(tick), "end")]
-    for i, load in enumerate(loads):
-        for cls, n in (("bar", load.delivered), ("recovered", load.recovered)):
-            size = n / top * (floor - TOP)
-            body.append(
-                f'<rect class="{cls}" x="{LEFT + i * slot + slot * 0.1:.1f}" y="{floor - size:.1f}" '
-                f'width="{slot * 0.8:.1f}" height="{size:.1f}"><title>{escape(load.member)}: '
-                f"{load.delivered} delivered, {load.published} published, {load.recovered} recovered</title></rect>"
-            )
-    y = floor - mean / top * (floor - TOP)
-    body += [_line(LEFT, y, W - RIGHT, y, "mark"), _line(LEFT, floor, W - RIGHT, floor, "axis")]
-    body.append(_text(W / 2, height - 10, f"{len(loads)} members"))
-    return _svg(height, f"Deliveries of each of {len(loads)} members; mean {mean:.0f}", body)
 
 
 def ring(tenures: list[Ownership], seconds: float, marks: list[Incident]) -> str:
@@ -200,10 +175,8 @@ def ring(tenures: list[Ownership], seconds: float, marks: list[Incident]) -> str
         for begin, cls in ((tenure.granted_s, "waits"), (tenure.owner_s, "owns")):
             if begin is None:
                 continue
-            body.append(
-                f'<rect class="owner{colour} {cls}" x="{LEFT + begin * scale:.1f}" y="{y}" rx="3" '
-                f'width="{max(1.5, (end - begin) * scale):.1f}" height="{row - 6}"><title>{escape(said)}</title></rect>'
-            )
+            x, width = LEFT + begin * scale, max(1.5, (end - begin) * scale)
+            body.append(_rect(f"owner{colour} {cls}", x, y, width, row - 6, ' rx="3"', said))
         if (end - tenure.granted_s) * scale > 9 * len(tenure.owner) + 8:
             body.append(_text(LEFT + tenure.granted_s * scale + 6, y + 14, tenure.owner, "start", "owner"))
         if tenure.how == "lost":

@@ -51,16 +51,6 @@ class Ownership(msgspec.Struct):
     """released, lost, or ended with its owner."""
 
 
-class Load(msgspec.Struct):
-    """One member's counts."""
-
-    member: str
-    published: int = 0
-    delivered: int = 0
-    recovered: int = 0
-    asked: int = 0
-
-
 class Window(msgspec.Struct):
     """Counts in an interval of time."""
 
@@ -107,7 +97,6 @@ class Facts(msgspec.Struct, kw_only=True):
     latency_ms: list[float]
     """Publish to delivery at another member, sorted; a sample if there are many."""
     windows: list[Window]
-    loads: list[Load]
     tenures: list[Ownership]
     marks: list[Incident]
     diagram: Diagram
@@ -142,7 +131,6 @@ def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, c
         found=found,
         latency_ms=_latencies(steps, published),
         windows=_windows(steps, start, seconds),
-        loads=_loads(steps),
         tenures=_tenures(steps, start, end),
         marks=_marks(steps, start),
         diagram=draw(steps, start, found.suspect, MAX_STEPS),
@@ -214,18 +202,6 @@ def _windows(steps: list[Row], start: int, seconds: float) -> list[Window]:
         elif row.kind == "receive" and row.reason == "recovered":
             at.recovered += 1
     return windows
-
-
-def _loads(steps: list[Row]) -> list[Load]:
-    loads: dict[str, Load] = {}
-    for row in steps:
-        name = address(row.member)
-        load = loads.get(name) or loads.setdefault(name, Load(name))
-        load.published += row.kind == "publish"
-        load.delivered += row.kind == "deliver"
-        load.recovered += row.kind == "receive" and row.reason == "recovered"
-        load.asked += row.kind == "recover" and (row.reason or "").startswith("ask")
-    return list(loads.values())
 
 
 def _tenures(steps: list[Row], start: int, end: int) -> list[Ownership]:

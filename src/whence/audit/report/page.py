@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ from whence.audit.judge.promises import NAMES, Verdict
 from whence.audit.report import charts
 from whence.audit.report.facts import Facts
 from whence.errors import TraceError
+from whence.files import write_whole
 
 FIRST = 5
 """Findings shown without unfolding."""
@@ -23,16 +23,10 @@ FIRST = 5
 
 def write(facts: Facts, path: Path) -> None:
     """Write the page; the file is renamed when it is complete."""
-    partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(render(facts), encoding="utf-8")
-        partial.replace(path)
-    except BaseException as error:  # also Ctrl-C: leave no partial file
-        with suppress(OSError):
-            partial.unlink()
-        if not isinstance(error, OSError):
-            raise
+        write_whole(path, render(facts))
+    except OSError as error:
         raise TraceError(f"{path}: the page cannot be written: {error.strerror or error}") from None
 
 
@@ -53,7 +47,6 @@ def render(facts: Facts) -> str:
         "findings": _findings(facts),
         "latency": charts.latency(facts.latency_ms),
         "over_time": charts.over_time(facts.windows, facts.seconds, facts.marks),
-        "evenness": charts.evenness(facts.loads),
         "ring": charts.ring(facts.tenures, facts.seconds, facts.marks),
         "verdicts": _verdicts(facts),
         "marks": _marks(facts),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from whence.audit.judge.batch.coding import READ, codes
 from whence.audit.spark import ingest
 from whence.audit.spark.findings import Out, RunFindings, Terms, judge_runs, refused, task_number
-from whence.audit.spark.ingest import Bad, Piece, schema_of
+from whence.audit.spark.ingest import Bad, Piece
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,10 +156,11 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
     """The rows of these blocks, with all columns in their order (a quarantined row is written as it is)."""
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks_of_one]
     rows = pa.concat_tables(tables, promote_options="default")
-    for column in schema_of(READ[2:]):
-        if column.name not in rows.column_names:
-            rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
-    return rows.select([*READ[2:], *(name for name in rows.column_names if name not in READ)])
+    there, n = set(rows.column_names), rows.num_rows
+    unplaced = {"position": pa.repeat(pa.scalar(-1), n), "file": ingest.constant("", "file", n)}
+    lacking = {name: ingest.constant(0 if name == "t_ns" else None, name, n) for name in READ[2:]} | unplaced
+    columns = [rows[name] if name in there else lacking[name] for name in lacking]
+    return pa.table(columns, names=list(lacking))
 
 
 def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:

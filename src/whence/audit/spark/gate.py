@@ -42,30 +42,18 @@ _NAMES: Final = ("string", "date", "timestamp", "timestamp_ntz")
 
 
 def rows(df: DataFrame) -> DataFrame:
-    """`df` with the judge's columns (`READ`) and `PLACED`, text as text, numbers as bigint, null where it has none.
-    Raises UsageError that names all columns that are missing or of a wrong type. Reads no data."""
-    there = _checked(df)
-    return df.select(*(_column(name, name in there) for name in (*READ, *PLACED)))
-
-
-def given_rows(df: DataFrame) -> DataFrame:
-    """As `rows`, without the columns that `df` lacks, and without the places of rows: for a stream, which has no
-    quarantine. Each column costs the JVM for each row."""
-    there = _checked(df)
-    return df.select(*(_column(name, True) for name in (*READ, "bad") if name in there))
-
-
-def _checked(df: DataFrame) -> dict[str, DataType]:
+    """The columns of `df` that the judge reads (`READ`), and `PLACED`; text as text, numbers as bigint. Raises
+    UsageError that names all columns that are missing or of a wrong type. Reads no data."""
     there = {field.name: field.dataType for field in df.schema.fields}
     missing = [name for name in REQUIRED if name not in there]
     wrong = [name for name in (*READ, *PLACED) if name in there and not _fits(there[name], name)]
     if missing or wrong:
         raise UsageError(_refusal(there, missing, wrong))
-    return there
+    return df.select(*(_column(name) for name in (*READ, *PLACED) if name in there))
 
 
-def _column(name: str, there: bool) -> Column:
-    value = (F.col(f"`{name}`") if there else F.lit(None)).cast(_SPARK[_KIND[name]])
+def _column(name: str) -> Column:
+    value = F.col(f"`{name}`").cast(_SPARK[_KIND[name]])
     return (F.coalesce(value, F.lit(_BLANK[name])) if name in _BLANK else value).alias(name)
 
 

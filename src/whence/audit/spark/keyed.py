@@ -52,7 +52,7 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     from whence.audit.spark.session import check_workers
 
     check_workers(df.sparkSession)
-    blocks = df if tuple(df.columns) == BLOCK_COLUMNS else gate.given_rows(df).mapInArrow(packed, BLOCKS)
+    blocks = df if tuple(df.columns) == BLOCK_COLUMNS else gate.rows(df).mapInArrow(packed, BLOCKS)
     keyed = blocks.where(f"run != '{REFUSED}'").select("run", "cluster", "block").groupBy("run", "cluster")
     work = partial(_judged, exceptions)
     found = keyed.applyInPandasWithState(work, _FOUND, _STATE, "append", GroupStateTimeout.NoTimeout)

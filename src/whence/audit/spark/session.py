@@ -1,7 +1,7 @@
 """The one place that starts Spark: embedded by default, on a master or by Spark Connect when asked.
 
 What is set here and why: the workers run our interpreter, or they miss our packages; the log
-level has to be known before the JVM starts; ParallelGC is faster here than G1; times are UTC.
+level has to be known before the JVM starts; times are UTC.
 """
 
 from __future__ import annotations
@@ -110,8 +110,6 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
             ("spark.app.name", "whence"),
             ("spark.master", master),
             ("spark.driver.memory", memory),
-            ("spark.driver.extraJavaOptions", "-XX:+UseParallelGC"),
-            ("spark.executor.extraJavaOptions", "-XX:+UseParallelGC"),
             ("spark.driver.maxResultSize", "0"),
             ("spark.sql.session.timeZone", "UTC"),
             ("spark.sql.execution.arrow.pyspark.enabled", "true"),

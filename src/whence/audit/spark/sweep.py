@@ -8,12 +8,13 @@ seed's number, so it does not depend on how points are spread, nor on what else 
 
 A sweep is one job of Spark: the points that are not finished, in `TASKS` tasks, results written by Spark. A task's file
 appears when the task is done (the second algorithm of Hadoop's committer), so a sweep that is killed goes on where it
-was. A point is run in a process of its own beside the worker (`_Beside`): one that dies is a row with an error, where
+was. A point is run in a process of its own beside the worker (`_beside`): one that dies is a row with an error, where
 Spark would give up the job.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import multiprocessing
@@ -23,12 +24,13 @@ import signal
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from io import BytesIO
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,16 +60,14 @@ RESULTS: Final = f"{POINTS}, result string, error string, seconds double"
 """A point (its id, the number of its seed from 0, the seed, the setting as JSON), and what came of it: figures as JSON,
 or the error; and how long it took."""
 
-_TYPES: dict[str, pa.DataType] = {
-    "point": pa.string(),
-    "seed_number": pa.int32(),
-    "seed": pa.int64(),
-    "setting": pa.string(),
-    "result": pa.string(),
-    "error": pa.string(),
-    "seconds": pa.float64(),
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
 }
-_RESULTS = pa.schema(_TYPES)
+_TYPES: Final = {name: _ARROW[kind] for name, kind in (each.split() for each in RESULTS.split(", "))}
+_RESULTS: Final = pa.schema(_TYPES)
 
 Runner = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -214,65 +214,36 @@ def run_points(points: DataFrame, runner: str) -> DataFrame:
 def _run(runner: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for row in batch.to_pylist():
-            yield pa.RecordBatch.from_pylist([{**row, **_beside(runner).outcome(row)}], _RESULTS)
+            yield pa.RecordBatch.from_pylist([{**row, **_beside(runner, row)}], _RESULTS)
 
 
-class _Beside:
-    """A process that runs points for this worker, one after the other, as long as both live."""
-
-    def __init__(self, runner: str) -> None:
-        call, forked = find_runner(runner), multiprocessing.get_context("fork")
-        self._here, there = forked.Pipe()
-        self._process = forked.Process(target=_serve, args=(call, there, self._here), daemon=True)
-        self._process.start()
-        there.close()
-
-    @property
-    def alive(self) -> bool:
-        return self._process.is_alive()
-
-    def outcome(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """What came of this point; that the process died is an error, too."""
-        try:
-            self._here.send(row)
-            found: dict[str, Any] = self._here.recv()
-        except (EOFError, OSError):
-            self._here.close()
-            self._process.join()
-            code = self._process.exitcode or 0
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            return {"result": None, "error": f"the worker died: {how}", "seconds": 0.0}
-        return found
-
-
-_processes: dict[str, _Beside] = {}
+_processes: dict[str, ProcessPoolExecutor] = {}
 """Runner -> the process that runs its points. Spark uses a worker for task after task."""
 
 
-def _beside(runner: str) -> _Beside:
-    known = _processes.get(runner)
-    if known is None or not known.alive:
-        known = _processes[runner] = _Beside(runner)
-    return known
+def _beside(runner: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What came of this point, run in a process beside this worker; that it died is an error, too."""
+    if runner not in _processes:
+        forked = multiprocessing.get_context("fork")
+        _processes[runner] = ProcessPoolExecutor(1, mp_context=forked, initializer=_die_with_parent)
+    try:
+        return _processes[runner].submit(_outcome, runner, row).result()
+    except BrokenProcessPool:
+        del _processes[runner]
+        return {"result": None, "error": "the worker died", "seconds": 0.0}
 
 
-def _serve(call: Runner, there: Connection[Any, Any], here: Connection[Any, Any]) -> None:
-    """In the process beside: until the worker is gone."""
-    here.close()  # so that the end of the worker is the end of this pipe
-    with suppress(OSError, AttributeError):  # Linux: at once, though a point is running
-        import ctypes
-
+def _die_with_parent() -> None:
+    """End when the worker does, though a point is running (Linux)."""
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    with suppress(EOFError, OSError):
-        while True:
-            there.send(_outcome(call, there.recv()))
 
 
-def _outcome(call: Runner, row: Mapping[str, Any]) -> dict[str, Any]:
+def _outcome(runner: str, row: Mapping[str, Any]) -> dict[str, Any]:
     begun = time.perf_counter()
     result = error = None
     try:
-        found = call({**json.loads(row["setting"]), "seed": row["seed"]})
+        found = find_runner(runner)({**json.loads(row["setting"]), "seed": row["seed"]})
         if not isinstance(found, Mapping):
             raise TypeError(f"the runner gave a {type(found).__name__}, not a dict")
         result = msgspec.json.encode(dict(found), enc_hook=_plain).decode()
@@ -416,13 +387,9 @@ def _fresh(key: str, taken: Mapping[str, object]) -> str:
 
 
 def _column(values: list[Any]) -> pa.Array[Any]:
-    """The narrowest type that all values have: truth values, integers, numbers; else text (JSON, if it is no text)."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds == {bool}:
-        return pa.array(values, pa.bool_())
-    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in values if value is not None):
-        return pa.array(values, pa.int64())
-    if float in kinds and kinds <= {int, float}:
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    """The type that all values have: truth values, integers, numbers; else text (JSON, if it is no text)."""
+    if not any(isinstance(value, list | dict) for value in values):
+        with suppress(pa.ArrowException, OverflowError):
+            return pa.array(values) if any(value is not None for value in values) else pa.array(values, pa.string())
     texts = [v if v is None or isinstance(v, str) else json.dumps(v, sort_keys=True) for v in values]
     return pa.array(texts, pa.string())

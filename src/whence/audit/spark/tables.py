@@ -18,7 +18,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,17 +92,11 @@ def require(df: DataFrame, table: str) -> DataFrame:
 
 
 def read_table(spark: SparkSession, out: Anywhere, table: str) -> DataFrame:
-    """A finished table. Raises TraceError when there is none, or only what a killed run left."""
-    return frame(spark, table, table_files(out, table))
-
-
-def frame(spark: SparkSession, table: str, names: Sequence[str]) -> DataFrame:
-    """The rows of these files of a table: read by Spark on a disk, by Arrow elsewhere."""
-    schema, arrow_of = spark_schema(table), arrow_schema(table)
-    if not names:
-        return spark.createDataFrame([], schema)
-    if is_local(names[0]):
-        return require(spark.read.schema(schema).parquet(*names), table)
+    """A finished table: read by Spark on a disk, by Arrow elsewhere. Raises TraceError when there is none, or only what
+    a killed run left."""
+    names, arrow_of = table_files(out, table), arrow_schema(table)
+    if is_local(place_of(out)):
+        return require(spark.read.schema(spark_schema(table)).parquet(*names), table)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -110,7 +104,7 @@ def frame(spark: SparkSession, table: str, names: Sequence[str]) -> DataFrame:
                 yield from pq.read_table(files.parquet(str(file))).cast(arrow_of).to_batches(max_chunksize=1 << 16)
 
     listed = spark.createDataFrame([(name,) for name in names], "file string").repartition(len(names))
-    return listed.mapInArrow(read, schema)
+    return listed.mapInArrow(read, spark_schema(table))
 
 
 def table_files(out: Anywhere, table: str) -> list[str]:
