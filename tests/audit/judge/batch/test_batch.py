@@ -172,6 +172,8 @@ def test_a_trace_of_a_circle_does_not_hang() -> None:
         step("a#1", 1, "publish", A),
         step("b#1", 0, "deliver", A),
         step("b#1", 1, "publish", B),
+        step("c#1", 0, "deliver", B),
+        step("c#1", 1, "publish", "2:1.0.1:1@c#1"),
         step("q#1", 0, "deliver", A),
         step("q#1", 1, "deliver", B),
         step("x#1", 0, "deliver", "0:1.0.1:9@x#1"),
@@ -183,6 +185,7 @@ def test_a_trace_of_a_circle_does_not_hang() -> None:
     assert a.circles == 3
     found = {(row["member"], row["event"]): row["verdict"] for row in tables.verdicts(a).to_pylist()}
     assert found["a#1", B] == "unknown" and found["b#1", A] == "in order"
+    assert found["c#1", B] == "over a gap", "only one member of the circle is let go; c waits until B is there"
     assert found["x#1", "0:1.0.1:9@x#1"] == "unknown"
     assert found["q#1", A] == "in order" and found["q#1", B] == "in order"
 

@@ -7,7 +7,8 @@ block goes through all rows, and adds what it sees to their verdicts. There is n
 
 For each run and block of columns:
 
-* `rebuild` follows the members whose steps others depend on, with a work list: a delivery waits for its publish;
+* `rebuild` follows the members whose steps others depend on, in turns, each as far as it can go: a delivery waits for
+  its publish;
 * `judge` takes one member after the other; the state that a member begins with is judged before;
 * `had`, `lacking` and `holders` find what members lack at the end.
 
@@ -208,67 +209,33 @@ def number(begin: Longs, kind: Small, event: Ints, row: Longs, t: Longs, ids: in
 # -- who goes on
 
 
-class Work(NamedTuple):
-    """Who goes on, and who waits for what. Members and causes are numbered within the run: events, then tokens."""
-
-    done: Bytes
-    """Cause -> it has happened, or was let go."""
-    head: Ints
-    """Cause -> the first member that waits for it; -1: nobody."""
-    next: Ints
-    """Member -> the next one that waits for the same."""
-    blocked: Longs
-    """Member -> what it waits for; -1: nothing."""
-    stack: Ints
-    """Members that can go on."""
-    top: Longs
-    """How many; an array of one."""
+@compiled
+def _given(steps: Steps, block: Block, todo: Bytes) -> Bytes:
+    """Token -> 0 if a row of the members `todo` will give the state. Nobody waits for one that no row gives."""
+    out = np.ones(block.tokens, np.uint8)
+    for m in range(block.member, block.member + block.members if block.tokens else 0):
+        for r in range(steps.begin[m], steps.begin[m + 1] if todo[m] else 0):
+            if steps.kind[r] == SNAPSHOT and steps.what[r] >= 0:
+                out[steps.what[r] - block.token] = 0
+    return out
 
 
 @compiled
-def work_list(steps: Steps, block: Block, todo: Bytes, events: int) -> Work:
-    """The members `todo` can go on. Nobody waits for a state that no row will give."""
-    n, causes = block.members, events + block.tokens
-    stack, top = np.empty(n + 1, np.int32), np.zeros(1, np.int64)
-    done = np.zeros(causes, np.uint8)
-    done[events:] = 1
-    for m in range(n - 1, -1, -1):
-        if todo[block.member + m]:
-            stack[top[0]] = m
-            top[0] += 1
-            for r in range(steps.begin[block.member + m], steps.begin[block.member + m + 1] if block.tokens else 0):
-                if steps.kind[r] == SNAPSHOT and steps.what[r] >= 0:
-                    done[events + steps.what[r] - block.token] = 0
-    return Work(done, np.full(causes, -1, np.int32), np.full(n, -1, np.int32), np.full(n, -1, np.int64), stack, top)
+def _still(left: Longs, waits: Longs, done: Bytes, free: Longs) -> tuple[Longs, bool]:
+    """Those of these members that wait for something, and whether all wait in a circle: then the first of them is let
+    go. `waits`: what a member waits for, or -1; `done`: what has happened; `free`: what a member was let go from."""
+    left = left[waits[left] >= 0]
+    if not len(left) or done[waits[left]].any():
+        return left, False
+    free[left[0]] = waits[left[0]]
+    return left, True
 
 
 @compiled
-def wait(work: Work, m: int, cause: int) -> None:
-    work.blocked[m] = cause
-    work.next[m] = work.head[cause]
-    work.head[cause] = m
-
-
-@compiled
-def happened(work: Work, cause: int) -> None:
-    work.done[cause] = 1
-    m = work.head[cause]
-    work.head[cause] = -1
-    while m >= 0:
-        work.blocked[m] = -1
-        work.stack[work.top[0]] = m
-        work.top[0] += 1
-        m = work.next[m]
-
-
-@compiled
-def let_one_go(work: Work) -> bool:
-    """Nobody can go on: the first of those that wait in a circle need not wait. False if nobody waits."""
-    for m in range(len(work.blocked)):
-        if work.blocked[m] >= 0:
-            happened(work, work.blocked[m])
-            return True
-    return False
+def _place(block: Block, todo: Bytes) -> tuple[Longs, Longs]:
+    """The members `todo` of the block; and of each member how many of them come before it."""
+    mine = todo[block.member : block.member + block.members].astype(np.int64)
+    return np.flatnonzero(mine), np.cumsum(mine) - mine
 
 
 # -- the past
@@ -282,13 +249,6 @@ def rise(x: Cells, past: Cells) -> None:
 
 
 @compiled
-def _place(block: Block, todo: Bytes) -> tuple[Longs, int]:
-    """Member of the block -> how many of those `todo` come before it; and how many they are."""
-    mine = todo[block.member : block.member + block.members].astype(np.int64)
-    return np.cumsum(mine) - mine, mine.sum()
-
-
-@compiled
 def rebuild(
     steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes, past: Cells, early: Bytes
 ) -> int:  # fmt: skip
@@ -296,64 +256,62 @@ def rebuild(
     a state that is used. Marks which rows are `early`; returns how often a member was let go."""
     begin, kind, what, torn = steps
     low, high, first = block.low, block.high, block.event
-    place, n = _place(block, todo)
-    K = np.zeros((n, high - low), past.dtype)  # of each member the past of its next publish
-    X = np.zeros((n, high - low), past.dtype)  # what it has delivered, once it has installed another state
+    left, place = _place(block, todo)
+    K = np.zeros((len(left), high - low), past.dtype)  # of each member the past of its next publish
+    X = np.zeros((len(left), high - low), past.dtype)  # what it has delivered, once it has installed another state
     taken, has = np.zeros((block.tokens, high - low), past.dtype), np.zeros(block.tokens, np.uint8)
-    known, apart = np.zeros(block.events, np.uint8), np.zeros(block.members, np.uint8)
-    work = work_list(steps, block, todo, block.events)
-    at = begin[block.member : block.member + block.members].copy()
-    circles = 0
-    while True:
-        if not work.top[0]:
-            if not let_one_go(work):
-                break
-            circles += 1
-        work.top[0] -= 1
-        m = int(work.stack[work.top[0]])
-        mine, x = K[place[m]], X[place[m]] if apart[m] else K[place[m]]
-        while at[m] < begin[block.member + m + 1]:
-            r = at[m]
-            w = int(what[r])
-            if torn[r]:
-                apart[m] = 1
-                x = X[place[m]]
-                x[:] = 0
-            if w < 0:
-                pass
-            elif kind[r] == DELIVER:
-                if not work.done[w - first]:
-                    wait(work, m, w - first)
-                    break
-                if not known[w - first]:
-                    early[r] = 1
-                else:
-                    rise(mine, past[w - first])
-                    if apart[m]:
-                        rise(x, past[w - first])
-            elif kind[r] == PUBLISH:
-                o = events.origin[w]
-                past[w - first] = mine
-                if low <= o < high:
-                    past[w - first, o - low] = w - events.base[o] + 1
-                known[w - first] = 1
-                happened(work, w - first)
-            elif kind[r] == SNAPSHOT:
-                taken[w - block.token] = x
-                has[w - block.token] = 1
-                happened(work, block.events + w - block.token)
-            elif kind[r] == JOIN and joins.how[w] != GENESIS:
-                token = int(joins.token[w]) - block.token
-                if joins.token[w] >= 0 and not work.done[block.events + token]:
-                    wait(work, m, block.events + token)
-                    break
-                apart[m] = 1
-                x = X[place[m]]
-                x[:] = 0
-                if joins.token[w] >= 0 and has[token]:
-                    x[:] = taken[token]
-                    rise(mine, x)
-            at[m] += 1
+    apart = np.zeros(block.members, np.uint8)
+    done = np.append(np.zeros(block.events, np.uint8), _given(steps, block, todo))  # events, then tokens
+    at, circles = begin[block.member : block.member + block.members].copy(), 0
+    waits, free = np.full(block.members, -1), np.full(block.members, -1)
+    while len(left):
+        for m in left:
+            if waits[m] >= 0 and not done[waits[m]] and waits[m] != free[m]:
+                continue
+            waits[m] = -1
+            mine, x = K[place[m]], X[place[m]] if apart[m] else K[place[m]]
+            while at[m] < begin[block.member + m + 1]:
+                r = at[m]
+                w = int(what[r])
+                if torn[r]:
+                    apart[m] = 1
+                    x = X[place[m]]
+                    x[:] = 0
+                if w < 0:
+                    pass
+                elif kind[r] == DELIVER:
+                    if done[w - first]:
+                        rise(mine, past[w - first])
+                        if apart[m]:
+                            rise(x, past[w - first])
+                    elif free[m] == w - first:
+                        early[r] = 1
+                    else:
+                        waits[m] = w - first
+                        break
+                elif kind[r] == PUBLISH:
+                    o = events.origin[w]
+                    past[w - first] = mine
+                    if low <= o < high:
+                        past[w - first, o - low] = w - events.base[o] + 1
+                    done[w - first] = 1
+                elif kind[r] == SNAPSHOT:
+                    taken[w - block.token] = x
+                    has[w - block.token] = done[block.events + w - block.token] = 1
+                elif kind[r] == JOIN and joins.how[w] != GENESIS:
+                    token = int(joins.token[w]) - block.token
+                    if joins.token[w] >= 0 and not done[block.events + token] and free[m] != block.events + token:
+                        waits[m] = block.events + token
+                        break
+                    apart[m] = 1
+                    x = X[place[m]]
+                    x[:] = 0
+                    if joins.token[w] >= 0 and has[token]:
+                        x[:] = taken[token]
+                        rise(mine, x)
+                at[m] += 1
+        left, circle = _still(left, waits, done, free)
+        circles += circle
     return circles
 
 
@@ -575,58 +533,58 @@ def judge(
         np.zeros(width, np.uint8), np.zeros(n, np.uint8), np.empty(n, np.int32), np.empty(n, np.int32),
         np.zeros(3, np.int64),
     )  # fmt: skip
-    place, todos = _place(block, todo)
-    taken, ends = given, states(todos, width, past)
-    work = work_list(steps, block, todo, 0)
-    for k in range(block.tokens):
-        work.done[k] |= given.has[k]
+    left, place = _place(block, todo)
+    taken, ends, done = given, states(len(left), width, past), np.maximum(_given(steps, block, todo), given.has)
     at = begin[block.member : block.member + block.members].copy()
-    while work.top[0] or let_one_go(work):
-        work.top[0] -= 1
-        m = int(work.stack[work.top[0]])
-        end = begin[block.member + m + 1]
-        if ends.has[place[m]]:  # it was waiting
-            _load(life, ends, place[m], events, low, True)
-        else:
-            _begin(life, 0)
-        while True:
-            if not life.n[1]:
-                at[m] = _in_order(
-                    at[m], end, steps, early, events, block, past, life.X, life.last, life.unsure, verdict
-                )
-            if at[m] == end:
-                break
-            r = at[m]
-            w = int(what[r])
-            if torn[r]:
-                _begin(life, 1)
-            if kind[r] == DELIVER and (w < 0 or early[r]):
-                verdict[r] = UNKNOWN
-            elif kind[r] == DELIVER:
-                o = events.origin[w]
-                s = int(w - base[o] + 1)
-                if low <= o < block.high and s <= life.X[o - low]:
-                    why = int(life.opener[w - first])
-                    v = _late(life, int(o - low), int(base[o] - first), s)
-                    why = w if v == DUPLICATE else why
-                else:
-                    v, why = _early(life, events, block, past[w - block.event], w)
-                _told(verdict, cause, r, v, why, why >= 0 and events.origin[why] == o)
-            elif kind[r] == SNAPSHOT and w >= 0:
-                taken = _save(taken, w - block.token, life, first)
-                happened(work, w - block.token)
-            elif kind[r] == JOIN:
-                token = int(joins.token[w]) - block.token
-                if joins.token[w] >= 0 and not work.done[token]:
-                    wait(work, m, token)
+    waits, free = np.full(block.members, -1), np.full(block.members, -1)
+    while len(left):
+        for m in left:
+            if waits[m] >= 0 and not done[waits[m]] and waits[m] != free[m]:
+                continue
+            waits[m], end = -1, begin[block.member + m + 1]
+            if ends.has[place[m]]:  # it was waiting
+                _load(life, ends, place[m], events, low, True)
+            else:
+                _begin(life, 0)
+            while True:
+                if not life.n[1]:
+                    at[m] = _in_order(
+                        at[m], end, steps, early, events, block, past, life.X, life.last, life.unsure, verdict
+                    )
+                if at[m] == end:
                     break
-                if joins.token[w] >= 0 and taken.has[token]:
-                    _load(life, taken, token, events, low, joins.how[w] == CHECKPOINT)
-                elif joins.how[w] != GENESIS:
+                r = at[m]
+                w = int(what[r])
+                if torn[r]:
                     _begin(life, 1)
-                    unmet[w] = joins.token[w] >= 0
-            at[m] += 1
-        ends = _save(ends, place[m], life, first)
+                if kind[r] == DELIVER and (w < 0 or early[r]):
+                    verdict[r] = UNKNOWN
+                elif kind[r] == DELIVER:
+                    o = events.origin[w]
+                    s = int(w - base[o] + 1)
+                    if low <= o < block.high and s <= life.X[o - low]:
+                        why = int(life.opener[w - first])
+                        v = _late(life, int(o - low), int(base[o] - first), s)
+                        why = w if v == DUPLICATE else why
+                    else:
+                        v, why = _early(life, events, block, past[w - block.event], w)
+                    _told(verdict, cause, r, v, why, why >= 0 and events.origin[why] == o)
+                elif kind[r] == SNAPSHOT and w >= 0:
+                    taken = _save(taken, w - block.token, life, first)
+                    done[w - block.token] = 1
+                elif kind[r] == JOIN:
+                    token = int(joins.token[w]) - block.token
+                    if joins.token[w] >= 0 and not done[token] and free[m] != token:
+                        waits[m] = token
+                        break
+                    if joins.token[w] >= 0 and taken.has[token]:
+                        _load(life, taken, token, events, low, joins.how[w] == CHECKPOINT)
+                    elif joins.how[w] != GENESIS:
+                        _begin(life, 1)
+                        unmet[w] = joins.token[w] >= 0
+                at[m] += 1
+            ends = _save(ends, place[m], life, first)
+        left, _ = _still(left, waits, done, free)
     return ends, taken
 
 
