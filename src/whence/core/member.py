@@ -24,7 +24,7 @@ from whence.core import ports
 from whence.core.cast import CastMessage, Item, News, make
 from whence.core.cast.messages import CastOutput, First, Heard
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
-from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES
+from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -102,7 +102,7 @@ class Member:
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering[Any, Any] = make_ordering(context)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
-        votes = seal is None or seal.may_publish
+        votes = seal is None or seal.can_sign
         self.ring: Ring = NoRing(me, config.ring)
         if not config.free:
             memory = memory if self._checkpoint is None else self._checkpoint.ring
@@ -145,7 +145,7 @@ class Member:
             case ports.Start():
                 self._start(input, now, out)
             case ports.FoundRing() | ports.Coordinate():
-                if self.seal is not None and not self.seal.may_publish:  # it could not even announce its ticket
+                if self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
                     out.append(ports.Refused("coordinate", "this member may only receive"))
                 else:
                     self._ambition = input
@@ -438,8 +438,7 @@ class Member:
         if peer in self.cut_off:
             return
         self.cut_off[peer] = error
-        while len(self.cut_off) > MAX_CUT_OFF:
-            del self.cut_off[next(iter(self.cut_off))]
+        keep_last(self.cut_off, MAX_CUT_OFF)
         out.append(ports.CutOff(peer, error))
         self._cast(self.cast.remove(peer), now, out)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from whence.audit.trace.schema import Row
 from whence.core import ports
 from whence.core.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId, StampedFrame
+from whence.core.clock.bounds import keep_last
 
 Sink = Callable[[Row], object]
 """Where rows go: a trace writer's `write`, or a list's `append`."""
@@ -125,8 +126,7 @@ class Recorder:
     def _hold(self, name: str) -> int:
         """The event waits here from now on; how many do. A member's own buffers have smaller bounds than this."""
         self._held[name] = None
-        if len(self._held) > HELD:
-            del self._held[next(iter(self._held))]
+        keep_last(self._held, HELD)
         return len(self._held)
 
 

@@ -91,7 +91,7 @@ class Cluster:
         self._entry = entry
         self._host = entry.host
         self._node = node
-        receives_only = isinstance(entry.seal, PublisherSeal) and not entry.seal.may_publish
+        receives_only = isinstance(entry.seal, PublisherSeal) and not entry.seal.can_sign
         self._tickets = Tickets(node, entry.host, lambda: entry.founder, receives_only)
         self._reader: Events | None = None
         self.clock = Clock(node) if node.member.ordering.clock_size is not None else None

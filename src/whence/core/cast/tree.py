@@ -60,6 +60,7 @@ from whence.core.cast.config import CastConfig
 from whence.core.cast.gossip import Dissemination
 from whence.core.cast.views import View, pick
 from whence.core.clock import Digest, MemberId, is_member_id
+from whence.core.clock.bounds import keep_last
 from whence.errors import BadMessage
 
 SPARE = 2
@@ -146,8 +147,7 @@ class Overlay:
         if self.unlink(member):
             self._fallen.pop(member, None)
             self._fallen[member] = now
-            while len(self._fallen) > 2 * self._degree:
-                del self._fallen[next(iter(self._fallen))]
+            keep_last(self._fallen, 2 * self._degree)
 
     def forget(self, member: MemberId) -> None:
         """It has left, restarted or was cut off."""

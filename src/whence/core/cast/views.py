@@ -29,6 +29,7 @@ from typing import NamedTuple
 from whence.core.cast.config import CastConfig
 from whence.core.cast.messages import Aged, CastOutput, CastStats, MemberDown, MemberUp, parts
 from whence.core.clock import MemberId, is_member_id, member_id
+from whence.core.clock.bounds import keep_last
 from whence.errors import UsageError
 
 FRESH = 4
@@ -209,8 +210,7 @@ class View(ABC):
             self._believe(member, address, boot, out)
         self.spoken.pop(address, None)
         self.spoken[address] = (boot, self.round)
-        while len(self.spoken) > self.config.max_view:
-            del self.spoken[next(iter(self.spoken))]
+        keep_last(self.spoken, self.config.max_view)
 
     def _believe(self, member: MemberId, address: str, boot: int, out: list[CastOutput]) -> None:
         """Its own word against what is known of its address."""
@@ -263,9 +263,7 @@ class View(ABC):
         address, boot = parts(member)
         self.gone.pop(address, None)
         self.gone[address] = Tomb(boot, since, self.round, left)
-        if len(self.gone) > self.config.unsubs_kept:
-            del self.gone[next(iter(self.gone))]
-            self.stats.unsubs_dropped += 1
+        self.stats.unsubs_dropped += keep_last(self.gone, self.config.unsubs_kept)
         for known in (self.at.get(address), self.lost.get(address)):
             if known is not None and parts(known)[1] <= boot:
                 self.lost.pop(address, None)
@@ -311,9 +309,7 @@ class View(ABC):
         address = parts(member)[0]
         self.lost.pop(address, None)
         self.lost[address] = member
-        if len(self.lost) > self.config.lost_size:
-            del self.lost[next(iter(self.lost))]
-            self.stats.lost_dropped += 1
+        self.stats.lost_dropped += keep_last(self.lost, self.config.lost_size)
 
 
 class FullView(View):

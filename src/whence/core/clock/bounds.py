@@ -8,7 +8,7 @@ message, too. The bounds on counts then keep one well-formed message from fillin
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
@@ -68,3 +68,12 @@ Text = Annotated[str, Meta(max_length=512, pattern=r"^[ -~]*\Z")]
 """A token or a reason: printable ASCII, safe in a log line. A token is a member id and a number."""
 Signature = Annotated[bytes, Meta(max_length=128)]
 """A publisher's (Ed25519: 64 bytes)."""
+
+
+def keep_last(table: dict[Any, Any], most: int) -> int:
+    """Forget the oldest entries of a table until it has at most so many; how many were forgotten."""
+    forgotten = 0
+    while len(table) > most:
+        del table[next(iter(table))]
+        forgotten += 1
+    return forgotten

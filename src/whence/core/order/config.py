@@ -72,8 +72,9 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.mechanism or ("tickets" if self.contract is None else "no tickets")
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise ConfigError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        for name, names in (("order", ORDERS), ("recovery", RECOVERIES), ("replacement", REPLACEMENTS)):
+            if getattr(self, name) not in names:
+                raise ConfigError(f"{name} must be one of {', '.join(names)}, not {getattr(self, name)!r}")
         if self.mechanism:
             if self.mechanism not in MECHANISMS:
                 raise ConfigError(f"mechanism must be one of {', '.join(MECHANISMS)}, not {self.mechanism!r}")
@@ -84,10 +85,6 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"order {self.order}: a cluster without tickets (it has a contract) offers {', '.join(FREE_ORDERS)}, "
                 f"one with tickets {', '.join(TICKET_ORDERS)}"
             )
-        if self.recovery not in RECOVERIES:
-            raise ConfigError(f"recovery must be one of {', '.join(RECOVERIES)}, not {self.recovery!r}")
-        if self.replacement not in REPLACEMENTS:
-            raise ConfigError(f"replacement must be one of {', '.join(REPLACEMENTS)}, not {self.replacement!r}")
         if self.replacement == "age" and self.kind != "tickets":
             raise ConfigError(f"replacement age needs tickets: this cluster is {self.kind}")
         if self.once and self.order == "reliable":

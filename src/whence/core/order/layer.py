@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from whence.core.clock import MAX_SEQ, AnyFrame, Digest, Entry, FreeFrame, FreeId, MemberId, Send, StampedFrame
+from whence.core.clock.bounds import keep_last
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import HANDED_OVER, AckRecover, AnySpan, OrderState, Recover
 from whence.core.order.outputs import (
@@ -50,7 +51,7 @@ class Seal(Protocol):
     business."""
 
     @property
-    def may_publish(self) -> bool:
+    def can_sign(self) -> bool:
         """It can sign."""
         ...
 
@@ -313,8 +314,7 @@ class Ordering(ABC, Generic[O, F]):
         for r in ranges:
             self._given_up[r] = None
             self.stats.skipped += r[3] - r[2] + 1
-        while len(self._given_up) > MAX_GIVEN_UP:
-            del self._given_up[next(iter(self._given_up))]
+        keep_last(self._given_up, MAX_GIVEN_UP)
         out.append(GaveUp(tuple(ranges), reason))
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class Ordering(ABC, Generic[O, F]):
         if pursuit is None:
             return base
         asked, denied = dict(pursuit.asked), tuple(pursuit.denied)
-        return MissingRange(base.ticket, base.incarnation, base.first, base.last, asked, denied, pursuit.next_at)
+        return MissingRange(base.ticket, base.incarnation, base.first, base.last, asked, denied)
 
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""

@@ -120,7 +120,6 @@ class MissingRange:
     """Who was asked, and when (ns)."""
     denied: tuple[MemberId, ...] = ()
     """Who answered that it has nothing of it."""
-    next_attempt_ns: int | None = None
 
     @classmethod
     def of(cls, r: Range) -> MissingRange:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Reversible, Sequence
 from typing import Any, Generic, TypeVar
 
 from whence.core.clock import AnyFrame, MemberId, Send, address_of
+from whence.core.clock.bounds import keep_last
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import AckRecover, AnySpan, Recover
 from whence.core.order.outputs import Asked, Copied, OrderOutput
@@ -207,8 +208,7 @@ class Pursuits(Generic[O]):
         else:
             pursuit.holders.pop(holder, None)
             pursuit.holders[holder] = None
-            while len(pursuit.holders) > MAX_HOLDERS:
-                del pursuit.holders[next(iter(pursuit.holders))]
+            keep_last(pursuit.holders, MAX_HOLDERS)
         if self.next_at is None or pursuit.next_at < self.next_at:
             self.next_at = pursuit.next_at
 
@@ -306,8 +306,7 @@ class Pursuits(Generic[O]):
             part = tuple(ranges[start : start + self.config.max_ranges])
             nonce = self.rng.getrandbits(48)
             self.nonces[nonce] = None
-            while len(self.nonces) > MAX_NONCES:
-                del self.nonces[next(iter(self.nonces))]
+            keep_last(self.nonces, MAX_NONCES)
             out.append(Asked(part, targets))
             message = Recover(nonce, part)
             out.extend(Send(peer, message) for peer in targets)
@@ -428,8 +427,7 @@ class Copies:
                 nonce = self._rng.getrandbits(48)
                 self._questions[nonce] = token
                 out.append(Send(peer, Recover(nonce, tuple(spans[start : start + self._config.max_ranges]))))
-        while len(self._questions) > MAX_QUESTIONS:
-            del self._questions[next(iter(self._questions))]
+        keep_last(self._questions, MAX_QUESTIONS)
         count.again = True
         count.next_at = min(now + self._config.time_to_recover_ns, count.over_at)
 

@@ -15,6 +15,7 @@ import msgspec
 
 import whence.core.ring.messages as msg
 from whence.core.clock import NEVER, Entry, Incarnation, MemberId, Send
+from whence.core.clock.bounds import keep_last
 from whence.core.ring.config import RingConfig, between, distance
 
 
@@ -508,8 +509,7 @@ class Context:
     def finish(self, tenure: msg.Tenure) -> None:
         """Never take this tenure (again). The oldest are forgotten: their grants are long below every floor."""
         self.done[tenure] = None
-        while len(self.done) > self.MAX_DONE:
-            del self.done[next(iter(self.done))]
+        keep_last(self.done, self.MAX_DONE)
 
     def sit(self, holder: msg.Holder) -> None:
         """A ticket is assigned: not yet an owner."""

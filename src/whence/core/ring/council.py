@@ -741,11 +741,11 @@ class Reform:
     """Rounds for which a volunteer counts as there."""
     MAX_VOLUNTEERS = 64
 
-    def __init__(self, ctx: Context, councils: Councils, voting: Voting) -> None:
+    def __init__(self, ctx: Context, councils: Councils, voting: Voting, willing: bool) -> None:
         self.ctx = ctx
         self.councils = councils
         self.voting = voting
-        self.willing = True
+        self.willing = willing
         """This process may be asked to vote. A member that may only receive is not, and tells nobody of councils."""
         self.leaving = False  # this process wants to be replaced
         self.proposal: Proposal | None = None
@@ -993,8 +993,8 @@ class CouncilRing(Ring):
         ctx.lasting = (Timer.COUNCIL, Timer.PREPARED, Timer.PROPOSAL)
         self.councils = Councils(ctx, me if memory is None else memory.voter, disk)
         self.voting = Voting(ctx, self.councils)
-        self.reform = Reform(ctx, self.councils, self.voting)
-        self.reform.willing = self.votes = votes
+        self.reform = Reform(ctx, self.councils, self.voting, votes)
+        self.votes = votes
         self.seat = Seat(ctx, self.councils, applicant, self.founding)
         self.reading = Reading(ctx, self.councils, applicant, self.seat)
         self.forced = False  # the founding under way is an operator's decision (rule C0)

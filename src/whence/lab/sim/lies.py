@@ -100,12 +100,12 @@ class Key:
     """The publishers' key of a simulated cluster with roles. It stands for the signatures of `live/net/tls.py`: only
     those that hold the key can sign, and everybody can verify."""
 
-    def __init__(self, cluster: str, may_publish: bool) -> None:
+    def __init__(self, cluster: str, can_sign: bool) -> None:
         self._key = hashlib.blake2b(cluster.encode(), digest_size=32).digest()
-        self.may_publish = may_publish
+        self.can_sign = may_publish
 
     def sign(self, data: bytes) -> bytes:
-        if not self.may_publish:
+        if not self.can_sign:
             raise UsageError("this member may only receive")
         return self._signature(data)
 

@@ -219,7 +219,7 @@ class Entry:
 
     def _remember(self) -> Memory | None:
         """What the last life left as a voter, where there is no directory; from now on it is kept."""
-        may_vote = self.seal is None or self.seal.may_publish
+        may_vote = self.seal is None or self.seal.can_sign
         if self.home is not None or self.config.free or self.config.ring.protocol != "council" or not may_vote:
             return None
         if self.memory is None or (self.memory == "" and not self.host.stays_put):

@@ -58,7 +58,7 @@ class PublisherSeal:
         self._invalid = InvalidSignature
 
     @property
-    def may_publish(self) -> bool:
+    def can_sign(self) -> bool:
         """It can sign: to be asked before a ticket is taken that would be of no use."""
         return self._private is not None
 

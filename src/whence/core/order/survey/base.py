@@ -30,6 +30,7 @@ from typing import Annotated, ClassVar, Self
 
 import msgspec
 
+from whence.core.clock.bounds import keep_last
 from whence.errors import BadMessage, TooLarge, UsageError
 
 MAX_NUMBER = (1 << 62) - 1
@@ -244,8 +245,7 @@ class Delivered:
         have = self.upto.get(process, 0)
         for missing in range(max(have, seq - self.MAX_SKIPPED) + 1, seq + 1):
             self.skipped[process, missing] = None
-        while len(self.skipped) > self.MAX_SKIPPED:
-            del self.skipped[next(iter(self.skipped))]
+        keep_last(self.skipped, self.MAX_SKIPPED)
         self.upto[process] = max(have, seq)
         return max(0, seq - have)
 

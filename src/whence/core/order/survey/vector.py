@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from whence.core.clock.bounds import keep_last
 from whence.core.clock.interval import MAX_DEPTH, SEED, decode, depth, encode, event, fork, join, leq, peek, top
 from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import (
@@ -299,8 +300,7 @@ class Identifiers(Mechanism):
         self.delivered[process] = max(last, self.delivered.get(process, 0))
         for seq in range(max(first, last - self.MAX_DEAD), last + 1):
             self.dead[process, seq] = None
-        while len(self.dead) > self.MAX_DEAD:
-            del self.dead[next(iter(self.dead))]
+        keep_last(self.dead, self.MAX_DEAD)
 
     def wait(self, message: Message, now: int) -> Wait | None:
         assert isinstance(message.stamp, IdStamp)
