@@ -102,7 +102,7 @@ class Key:
 
     def __init__(self, cluster: str, can_sign: bool) -> None:
         self._key = hashlib.blake2b(cluster.encode(), digest_size=32).digest()
-        self.can_sign = may_publish
+        self.can_sign = can_sign
 
     def sign(self, data: bytes) -> bytes:
         if not self.can_sign:
