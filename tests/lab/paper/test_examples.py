@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from whence.core.order.survey.base import Message
 from whence.core.order.survey.first import Carried, FirstGeneration, sequence
 from whence.core.order.survey.vector import VectorClock
-from whence.errors import UsageError
+from whence.lab.paper.survey import examples
 from whence.lab.paper.survey.examples import (
     EX1_VECTORS,
     EX3,
@@ -15,6 +18,7 @@ from whence.lab.paper.survey.examples import (
     M2,
     M3,
     M4,
+    Entries,
     SkClock,
     comparisons,
     ex3,
@@ -54,9 +58,26 @@ def test_ex3_needs_every_rule() -> None:
     assert [t for t, _ in tables] == [t for t, _ in EX3]
     assert len({table for _, table in tables}) == 5
 
+    assert tables == list(EX3)
 
-def test_a_clock_without_such_a_process_is_refused() -> None:
-    with pytest.raises(UsageError):
-        SkClock(3, 3)
-    with pytest.raises(UsageError):
-        SkClock(0, 3).send(0)
+
+@pytest.mark.parametrize(("rule", "from_step"), [("LU", 2), ("LS", 1), ("VC", 2)])
+def test_ex3_sees_what_is_not_written_down(rule: str, from_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock whose entries of one table do not change differs from the paper's by this step."""
+
+    class Frozen(SkClock):
+        def send(self, to: int) -> Entries:
+            return self._keep(lambda: super(Frozen, self).send(to))
+
+        def deliver(self, entries: Entries) -> None:
+            self._keep(lambda: super(Frozen, self).deliver(entries))
+
+        def _keep(self, event: Callable[[], Any]) -> Any:
+            before = list(getattr(self, rule))
+            found = event()
+            getattr(self, rule)[:] = [v if k == self.me else before[k] for k, v in enumerate(getattr(self, rule))]
+            return found
+
+    monkeypatch.setattr(examples, "SkClock", Frozen)
+    equal = [ours == paper for ours, paper in zip(ex3(), EX3, strict=True)]
+    assert equal.index(False) == from_step

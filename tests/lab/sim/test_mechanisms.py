@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,30 +149,6 @@ def test_a_mechanism_that_does_not_wait_is_caught() -> None:
 def test_a_stamp_of_another_mechanism_is_cut_off() -> None:
     done = Run(short("identifiers"), 5)
     assert done.violation is None and done.world.tally.cut_offs > 0 and done.world.tally.hostile > 0
-
-
-def test_the_same_seed_gives_the_same_trace_whatever_the_hashes() -> None:
-    code = """
-import hashlib, sys
-sys.path.insert(0, {here!r})
-from tests.lab.sim.survey import short
-from tests.lab.sim.runs import Run
-from soak import mechanisms as soak_mechanisms
-for name in ("first-unstable", "interval", "delta"):
-    print(hashlib.blake2b(repr(Run(short(name), 7).rows).encode()).hexdigest())
-"""
-    here = str(Path(__file__).resolve().parents[3])
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code.format(here=here)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(found) == 1
 
 
 def test_a_mechanism_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

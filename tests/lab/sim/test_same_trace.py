@@ -20,24 +20,34 @@ from whence.lab.sim.scenario import load
 SCENARIOS = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios"
 
 
-def traced(scenario: str, seed: int, hashseed: str, out: Path) -> bytes:
+def traced(scenario: str, settings: str, seed: int, hashseed: str, out: Path) -> bytes:
     """The trace of a run in a process of its own."""
     command = [sys.executable, "-m", "whence", "sim", str(SCENARIOS / f"{scenario}.toml"), "--json"]
-    command += ["--seed", str(seed), "--trace", str(out / f"{scenario}-{seed}.jsonl")]
+    command += ["--seed", str(seed), "--trace", str(out / "trace.jsonl")]
+    command += [word for setting in settings.split() for word in ("--set", setting)]
     env = {**os.environ, "PYTHONHASHSEED": hashseed}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     (file,) = out.iterdir()
-    assert file.name == f"{scenario}-{seed}.jsonl"
     return done.stdout.encode() + file.read_bytes()
 
 
-@pytest.mark.parametrize("scenario", ["hostile", "two-clusters", "latejoin"])
-def test_the_same_seed_gives_the_same_trace(scenario: str, tmp_path: Path) -> None:
-    one = traced(scenario, 3, "1", tmp_path / "a")
+@pytest.mark.parametrize(
+    ("scenario", "settings"),
+    [
+        ("hostile", ""),
+        ("two-clusters", ""),
+        ("latejoin", ""),
+        ("hostile-free", "duration=50r settle=30r"),
+        ("hostile-survey", "cluster.mechanism=first-unstable duration=50r settle=30r"),
+        ("hostile-survey", "cluster.mechanism=interval duration=50r settle=30r"),
+    ],
+)
+def test_the_same_seed_gives_the_same_trace(scenario: str, settings: str, tmp_path: Path) -> None:
+    one = traced(scenario, settings, 3, "1", tmp_path / "a")
     assert len(one) > 100_000
-    assert one == traced(scenario, 3, "2", tmp_path / "b")
-    assert one != traced(scenario, 4, "1", tmp_path / "c")
+    assert one == traced(scenario, settings, 3, "2", tmp_path / "b")
+    assert one != traced(scenario, settings, 4, "1", tmp_path / "c")
 
 
 @pytest.mark.parametrize("seed", few([1, 2, 3], 1))
