@@ -65,8 +65,8 @@ def test_a_narrow_uplink_costs_time_and_drops_what_does_not_fit() -> None:
     wide = simulate(SMALL).clean()
     network = BASE.partition("[network]")[2] + 'uplink = "80KB"\nqueue = "600B"\n'
     narrow = simulate(SMALL.replace("[cluster]", f"[network]{network}[cluster]", 1))
-    assert wide.world.network.bytes == 0  # sizes are not even computed
-    stats = narrow.world.network.stats()
+    assert wide.world.network.counts["bytes"] == 0  # sizes are not even computed
+    stats = narrow.world.network.counts
     assert stats["bytes"] > 0 and stats["overflowed"] > 0
 
     def p50(run_world: World) -> float:
@@ -79,7 +79,7 @@ def test_the_wire_makes_no_difference() -> None:
     """Encoded and decoded at every hop, or passed as objects: the same run, row by row."""
     plain = simulate(SMALL).clean()
     wired = simulate("wire = true\n" + SMALL).clean()
-    assert plain.rows == wired.rows and wired.world.network.bytes > 10_000
+    assert plain.rows == wired.rows and wired.world.network.counts["bytes"] > 10_000
 
 
 def test_a_process_that_leaves_is_gone_and_comes_back_as_a_new_member() -> None:

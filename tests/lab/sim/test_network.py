@@ -42,7 +42,7 @@ def test_loss_duplication_and_reordering_have_the_rates_they_say() -> None:
     assert twice == pytest.approx(0.05 * 0.9, abs=0.01)
     assert late == pytest.approx(0.2 * 0.9, abs=0.015)
     assert max(max(f) for f in found if f) <= 45 * MS
-    assert network.stats()["lost"] == sum(not f for f in found)
+    assert network.counts["lost"] == sum(not f for f in found)
 
 
 def test_links_and_seeds_are_independent() -> None:
@@ -75,7 +75,7 @@ def test_streams_are_fifo_lose_nothing_and_pay_for_loss_with_time() -> None:
     network = SimNetwork(Settings(latency="normal", mean=10 * MS, sd=4 * MS, loss=0.2), NAMES, 1)
     times = [network.stream(i * MS, "a#1", "a", "b#1", "b", 100) for i in range(5000)]
     assert None not in times and times == sorted(t for t in times if t is not None)
-    assert network.retransmitted / 5000 == pytest.approx(0.25, abs=0.03)
+    assert network.counts["retransmitted"] / 5000 == pytest.approx(0.25, abs=0.03)
     assert max(t - i * MS for i, t in enumerate(times) if t is not None) >= 50 * MS
 
 
@@ -105,7 +105,7 @@ def test_the_uplink_serialises_queues_and_drops() -> None:
     assert network.datagram(0, "a", "b", 1000) == (2 * MS,)
     assert network.datagram(0, "a", "c", 1000) == (3 * MS,)
     assert network.datagram(0, "a", "b", 1000) == ()
-    assert network.overflowed == 1
+    assert network.counts["overflowed"] == 1
     assert network.datagram(0, "b", "a", 1000) == (2 * MS,)  # everybody has their own
     assert network.datagram(2 * MS, "a", "b", 1000) == (4 * MS,)
 

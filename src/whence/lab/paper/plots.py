@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 """Safe for colour-blind readers (Okabe and Ito), also in print."""
 MARKS = ("o", "s", "^", "D", "v")
+Names = Mapping[Any, str]
+"""What a plot calls the values of a column."""
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
 """The box of a label that lies on lines."""
 
@@ -75,7 +77,7 @@ def curves(
     x: str,
     columns: Sequence[str],
     by: str,
-    names: Mapping[Any, str],
+    names: Names,
     line: str = "-",
 ) -> None:
     """In each plot one column (shares as per cent), with a curve for each value of `by`."""

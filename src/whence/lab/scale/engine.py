@@ -30,17 +30,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from whence.errors import ConfigError
 from whence.lab.scale.jit import kernel, span, threaded
 from whence.lab.scale.network import Prepared, key_sets, travel
-from whence.lab.scale.random import RECEIVER, bits
-
-I64 = npt.NDArray[np.int64]
-I32 = npt.NDArray[np.int32]
-U64 = npt.NDArray[np.uint64]
-U32 = npt.NDArray[np.uint32]
+from whence.lab.scale.random import I32, I64, RECEIVER, U32, U64, bits
 
 DELIVERED, ERRORS, SEEN, OVERTAKEN, ALERTS4, ALERTS5, UNALERTED4, UNALERTED5, EARLY = range(9)
 """Columns of the counts."""

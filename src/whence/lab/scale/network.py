@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from whence.core.clock.probabilistic import keys_of
 from whence.errors import ConfigError
@@ -27,11 +26,14 @@ from whence.lab.scale.random import (
     CITY,
     COPY,
     GAP,
+    I32,
+    I64,
     KEYS,
     PROPAGATION,
     RECEIVER,
     SENDER,
     SPONSOR,
+    U32,
     below,
     bits,
     hashed,
@@ -39,10 +41,6 @@ from whence.lab.scale.random import (
     normal_table,
     uniform,
 )
-
-I64 = npt.NDArray[np.int64]
-I32 = npt.NDArray[np.int32]
-U32 = npt.NDArray[np.uint32]
 
 TRIES = 8
 """The most losses of one copy; the next try always arrives."""

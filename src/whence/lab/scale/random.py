@@ -17,6 +17,8 @@ from whence.lab.scale.jit import kernel
 
 U64 = npt.NDArray[np.uint64]
 F64 = npt.NDArray[np.float64]
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 
 GAP, SENDER, PROPAGATION, COPY, RECEIVER, KEYS, CHURN, SPONSOR, CITY = range(9)
@@ -47,7 +49,7 @@ def uniform(hashed: U64) -> F64:
     return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def below(hashed: U64, n: int) -> npt.NDArray[np.int64]:
+def below(hashed: U64, n: int) -> I64:
     """Integers in [0, n), from the upper 32 bits."""
     return (((hashed >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32)).astype(np.int64)
 

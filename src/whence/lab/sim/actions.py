@@ -23,6 +23,13 @@ class _Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Time since the start of the run."""
 
 
+class _OfMember(_Action, frozen=True, kw_only=True):
+    """At one process, or only in one of its clusters."""
+
+    who: str
+    cluster: str = ""
+
+
 class Crash(_Action, frozen=True, kw_only=True, tag="crash"):
     """The process crashes, in all clusters. With `for` it restarts after that time, with its disk or without."""
 
@@ -46,25 +53,16 @@ class LeaveAction(_Action, frozen=True, kw_only=True, tag="leave"):
     lasts: Lasts = msgspec.field(default=None, name="for")
 
 
-class CoordinateAction(_Action, frozen=True, kw_only=True, tag="coordinate"):
+class CoordinateAction(_OfMember, frozen=True, kw_only=True, tag="coordinate"):
     """The member wants a ticket from now on."""
 
-    who: str
-    cluster: str = ""
 
-
-class ResignAction(_Action, frozen=True, kw_only=True, tag="resign"):
+class ResignAction(_OfMember, frozen=True, kw_only=True, tag="resign"):
     """The member gives its ticket back."""
 
-    who: str
-    cluster: str = ""
 
-
-class Found(_Action, frozen=True, kw_only=True, tag="found"):
+class Found(_OfMember, frozen=True, kw_only=True, tag="found"):
     """The operator founds the ring at this process."""
-
-    who: str
-    cluster: str = ""
 
 
 class Partition(_Action, frozen=True, kw_only=True, tag="partition"):
@@ -102,38 +100,30 @@ class ClockAction(_Action, frozen=True, kw_only=True, tag="clock"):
     jump: Duration = 0
 
 
-class Hostile(_Action, frozen=True, kw_only=True, tag="hostile"):
+class Hostile(_OfMember, frozen=True, kw_only=True, tag="hostile"):
     """Bad bytes arrive at `who`: random, truncated, altered and forged. They come from an outsider or, with `sender`,
     from a faulty member. Needs `wire = true`."""
 
-    who: str
     sender: str = ""
     messages: Count = 10
-    cluster: str = ""
 
 
-class Lie(_Action, frozen=True, kw_only=True, tag="lie"):
+class Lie(_OfMember, frozen=True, kw_only=True, tag="lie"):
     """`who` sends well-formed messages with invented contents to other members. Needs `wire = true`."""
 
-    who: str
     messages: Count = 10
-    cluster: str = ""
 
 
-class MoveAction(_Action, frozen=True, kw_only=True, tag="move"):
+class MoveAction(_OfMember, frozen=True, kw_only=True, tag="move"):
     """The member starts a clock generation with these entries and keys (a cluster without tickets)."""
 
-    who: str
     entries: Annotated[int, msgspec.Meta(ge=1)]
     keys: Annotated[int, msgspec.Meta(ge=1)]
-    cluster: str = ""
 
 
-class PublishAction(_Action, frozen=True, kw_only=True, tag="publish"):
+class PublishAction(_OfMember, frozen=True, kw_only=True, tag="publish"):
     """The application publishes one frame; refused if the member has no ticket then."""
 
-    who: str
-    cluster: str = ""
     events: Annotated[int, msgspec.Meta(ge=1)] = 1
     payload: Size = 16
     copies: Annotated[int, msgspec.Meta(ge=1)] = 1

@@ -41,12 +41,11 @@ class _Chaos:
 
     def draw(self) -> list[Action]:
         c = self.chaos
+        links = (("partition", c.partition, self._partition), ("cut", c.cut, self._cut), ("slow", c.slow, self._slow))
         kinds = (
             ("crash", c.crash, self._crash),
             ("leave", c.leave, self._leave),
-            ("partition", c.partition, self._partition),
-            ("cut", c.cut, self._cut),
-            ("slow", c.slow, self._slow),
+            *(links if len(self.names) > 1 else ()),
             ("clock", c.clock, self._clock),
             ("hostile", c.hostile, lambda at, rng: act.Hostile(at=at, who=rng.choice(self.names))),
         )
@@ -83,22 +82,16 @@ class _Chaos:
             return None
         return act.LeaveAction(at=at, who=who, lasts=self._lasts(rng, self.chaos.away, at))
 
-    def _partition(self, at: int, rng: random.Random) -> Action | None:
-        if len(self.names) < 2:
-            return None
+    def _partition(self, at: int, rng: random.Random) -> Action:
         side = tuple(sorted(rng.sample(self.names, rng.randint(1, len(self.names) // 2))))
         lasts = self._lasts(rng, self.chaos.split, at)
         return act.Partition(at=at, who=side, lasts=lasts, oneway=rng.random() < self.chaos.oneway)
 
-    def _cut(self, at: int, rng: random.Random) -> Action | None:
-        if len(self.names) < 2:
-            return None
+    def _cut(self, at: int, rng: random.Random) -> Action:
         (src, dst), lasts = rng.sample(self.names, 2), self._lasts(rng, self.chaos.cut_for, at)
         return act.Cut(at=at, src=src, dst=dst, lasts=lasts, oneway=rng.random() < self.chaos.oneway)
 
-    def _slow(self, at: int, rng: random.Random) -> Action | None:
-        if len(self.names) < 2:
-            return None
+    def _slow(self, at: int, rng: random.Random) -> Action:
         (src, dst), by = rng.sample(self.names, 2), int(self.chaos.slow_by * (0.5 + rng.random()))
         return act.Slow(at=at, src=src, dst=dst, by=by, lasts=self._lasts(rng, self.chaos.slow_for, at))
 

@@ -23,6 +23,7 @@ _M = (1 << 64) - 1
 _TABLE = 4096  # quantiles of the normal distribution: 12 bits of a hash pick one
 _LEAST = 1000  # ns: the smallest delay
 _NO_MOMENT = (-1, 0, 0)
+COUNTS = ("sent", "bytes", "lost", "cut off", "duplicated", "reordered", "overflowed", "retransmitted")
 _MAX_RETRANSMISSIONS = 8  # after that the stream would be reset; the last delay stands for it
 
 
@@ -68,8 +69,8 @@ class SimNetwork:
         self._last: dict[tuple[str, str], int] = {}
         self._free: dict[str, int] = {}
         self._moment: dict[str, tuple[int, int, int]] = {}
-        self.sent = self.lost = self.cut_off = self.duplicated = self.reordered = self.overflowed = self.bytes = 0
-        self.retransmitted = 0
+        self.counts = dict.fromkeys(COUNTS, 0)
+        """Of the whole run."""
 
     # -- links that come and go -------------------------------------------------------------------------------
 
@@ -118,47 +119,47 @@ class SimNetwork:
             return now
         free = max(self._free.get(src, 0), now)
         if (free - now) * uplink // 10**9 + size > self.settings.queue:
-            self.overflowed += 1
+            self.counts["overflowed"] += 1
             return None
         self._free[src] = free = free + size * 10**9 // uplink
         return free
 
     def datagram(self, now: int, src: str, dst: str, size: int) -> tuple[int, ...]:
         """The times at which a datagram arrives: none, one or two."""
-        self.sent += 1
-        self.bytes += size
+        self.counts["sent"] += 1
+        self.counts["bytes"] += size
         draw = self._draw(now, src, dst)
         departs = self._depart(now, src, size)
         if departs is None:
             return ()
         if self._cuts and (src, dst) in self._cuts:
-            self.cut_off += 1
+            self.counts["cut off"] += 1
             return ()
         if draw & 0xFFFFF < self._loss:
-            self.lost += 1
+            self.counts["lost"] += 1
             return ()
         at = departs + self._delay(draw, src, dst)
         if not (self._dup or self._reorder):
             return (at,)
         more = mix(draw)
         if draw >> 48 < self._reorder:
-            self.reordered += 1
+            self.counts["reordered"] += 1
             at += self.settings.reorder_by * (more >> 40) >> 24
         if draw >> 32 & 0xFFFF < self._dup:
-            self.duplicated += 1
+            self.counts["duplicated"] += 1
             return (at, departs + self._delay(more, src, dst) + (self.settings.reorder_by * (more & 0xFFFF) >> 16))
         return (at,)
 
     def stream(self, now: int, sender: str, src: str, to: str, dst: str, size: int) -> int | None:
         """The time at which a message on the stream from member `sender` to member `to` arrives; None if never."""
-        self.sent += 1
-        self.bytes += size
+        self.counts["sent"] += 1
+        self.counts["bytes"] += size
         draw = self._draw(now, src, dst)
         departs = self._depart(now, src, size)
         if departs is None:
             return None
         if self._cuts and (src, dst) in self._cuts:
-            self.cut_off += 1
+            self.counts["cut off"] += 1
             return None
         at = departs + self._delay(draw, src, dst)
         again = draw
@@ -167,23 +168,10 @@ class SimNetwork:
                 break
             again = mix(again)
             at += self._retransmit
-            self.retransmitted += 1
+            self.counts["retransmitted"] += 1
         at = max(at, self._last.get((sender, to), 0))
         self._last[sender, to] = at
         return at
-
-    def stats(self) -> dict[str, int]:
-        """Counters of the whole run."""
-        return {
-            "sent": self.sent,
-            "bytes": self.bytes,
-            "lost": self.lost,
-            "cut off": self.cut_off,
-            "duplicated": self.duplicated,
-            "reordered": self.reordered,
-            "overflowed": self.overflowed,
-            "retransmitted": self.retransmitted,
-        }
 
 
 def recorded(settings: NetworkSettings, names: tuple[str, ...], base: Path | None) -> dict[tuple[str, str], int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -412,8 +412,7 @@ def check(scenario: SimScenario, actions: tuple[Action, ...]) -> None:
         raise ConfigError("network.file: recorded latencies need a CSV file (here, or --data on the command line)")
 
 
-def _check_cluster(scenario: SimScenario, cluster: ScenarioCluster, want: object) -> None:
-    assert callable(want)
+def _check_cluster(scenario: SimScenario, cluster: ScenarioCluster, want: Callable[[str, str], None]) -> None:
     where = f"cluster {cluster.name}"
     for name in (*(cluster.processes or ()), *cluster.order_of):
         want(name, where)

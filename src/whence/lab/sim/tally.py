@@ -260,7 +260,7 @@ class Tally:
             virtual_s=stage.now / 1e9,
             steps=self.steps,
             lines=[self._lines[k].result() for k in sorted(self._lines)],
-            network=stage.network.stats(),
+            network=stage.network.counts,
             tickets=dict(sorted(self.tickets.items())),
             joined=dict(sorted(self.how_joined.items())),
             join_ms=round(sum(self._joining) / max(1, len(self._joining)) / 1e6, 3),

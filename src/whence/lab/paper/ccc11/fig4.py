@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from whence.lab.paper.ccc11.evaluation import FAILED, POINT, UPLINK, tuned_runs
-from whence.lab.paper.ccc11.live import Size, over_runs
+from whence.lab.paper.ccc11.live import WHERE, Size, beside, over_runs
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import curves, from_zero, panels
 from whence.lab.stats import exact, mean, means, minus, quotient, rare
@@ -120,7 +120,6 @@ STUDY = Study(measure, statistics, draw, note)
 
 # -- on sockets
 
-WHERE = ("live", "simulated")
 SIZES = {25: 10, 125: 5}
 """Members -> runs. Small clusters differ more from run to run."""
 
@@ -195,10 +194,7 @@ def draw_live(rows: list[Row]) -> Any:
         ("members", "throughput over it (events/s at each member)"),
     )
     columns = ("latency_rounds", "bytes_a_round", "latency_at_uplink_ms", "throughput_at_uplink")
-    for where, line in zip(WHERE, ("-", ":"), strict=True):
-        names = {row["instance"]: f"{row['instance']}, {where}" for row in rows}
-        mine = [row for row in rows if row["where"] == where]
-        curves(axes, mine, "members", columns, "instance", names, line)
+    beside(axes, rows, "members", columns, "instance", {row["instance"]: row["instance"] for row in rows})
     from_zero(*axes)
     axes[0].legend(fontsize=8)
     return figure

@@ -33,7 +33,7 @@ from whence.lab.paper.ccc11.evaluation import (
     success_bars,
     tuned_runs,
 )
-from whence.lab.paper.ccc11.live import Size, over_runs
+from whence.lab.paper.ccc11.live import WHERE, Size, beside, over_runs
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import COLOURS, curves, from_zero, losses, panels
 from whence.lab.stats import Estimate, difference, means, minus, quotient, rare, ratio
@@ -177,8 +177,6 @@ STUDY = Study(measure, statistics, draw)
 
 # -- on sockets
 
-WHERE = ("live", "simulated")
-
 
 def measure_live(options: RunOptions) -> list[Row]:
     """Several runs of each point, live and simulated."""
@@ -227,10 +225,7 @@ def draw_live(rows: list[Row]) -> Any:
         ("p, events of each member a round", "latency of an event (rounds, mean)"),
         ("p, events of each member a round", "lost (ordered) events (%)"),
     )
-    for where, line in zip(WHERE, ("-", ":"), strict=True):
-        names = NAMES if where == "live" else dict.fromkeys(NAMES, "_")  # matplotlib lists no label that begins with _
-        mine = [row for row in rows if row["where"] == where]
-        curves(axes, mine, "p", ("latency_rounds", "lost_ordered"), "variant", names, line)
+    beside(axes, rows, "p", ("latency_rounds", "lost_ordered"), "variant", NAMES)
     from_zero(axes[0])
     losses(axes[1])
     axes[0].legend(fontsize=8)

@@ -21,14 +21,23 @@ from whence.core.order.sizing import buffer_size
 from whence.lab.paper.ccc11.evaluation import FAILED, FANOUT, HISTORY, MAX_EVENTS, PAYLOAD, TERMINATION, VARIANTS
 from whence.lab.paper.ccc11.members import LiveCounts, LiveTask
 from whence.lab.paper.frame import Row, RunOptions, summary
+from whence.lab.paper.plots import Names, curves
 from whence.lab.stats import quantile
 from whence.live.api import run
 from whence.live.fleet.fleet import Fleet
 from whence.live.fleet.process import ANSWER_S
 from whence.live.fleet.task import MemberSpec
 
+WHERE = ("live", "simulated")
 DRAIN = 4 * TERMINATION
 """Rounds after the load in which events are still delivered: T of Theorem 5.1."""
+
+
+def beside(axes: Sequence[Any], rows: Sequence[Row], x: str, columns: Sequence[str], by: str, names: Names) -> None:
+    """Curves of both, in the same colours: live as lines, simulated dotted."""
+    for where, line in zip(WHERE, ("-", ":"), strict=True):
+        labels = names if where == "live" else dict.fromkeys(names, "_")  # matplotlib lists no label that begins with _
+        curves(axes, [row for row in rows if row["where"] == where], x, columns, by, labels, line)
 
 
 @asynccontextmanager
