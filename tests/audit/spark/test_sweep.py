@@ -32,8 +32,8 @@ from whence.audit.spark.sweep import sweep as run_sweep
 from whence.audit.spark.tables import alone
 from whence.cli import main
 from whence.errors import ConfigError, TraceError, UsageError
+from whence.lab.sim.run import point
 from whence.lab.sim.scenario import load
-from whence.lab.sim.sweep import point
 
 RUNNERS = """
 import os, time

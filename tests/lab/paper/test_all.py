@@ -24,7 +24,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return plain(self, context)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Experiment, "measure", measure)
-    monkeypatch.setattr(every, "everything", lambda live: [Experiment("survey/examples"), Experiment("ccc11/ring")])
+    monkeypatch.setattr(every, "EXPERIMENTS", ["survey/examples", "ccc11/ring"])
     return measured
 
 
@@ -77,7 +77,7 @@ def test_where_nothing_can_be_written_nothing_is_measured(
     (tmp_path / "file").write_text("")
     for name in ("all", "ccc11/ring"):
         assert main(["paper", name, "--quick", "--out", str(tmp_path / "file" / "out")]) == 2
-        assert "out: cannot make" in capsys.readouterr().err
+        assert "out: cannot write into" in capsys.readouterr().err
     assert few == []
 
 

@@ -12,7 +12,7 @@ from whence.cli import main
 from whence.errors import ConfigError
 from whence.lab.latencies import read_latencies
 from whence.lab.scale import ScaleSettings, bound, run_scale
-from whence.lab.scale.sweep import point
+from whence.lab.scale.run import point
 
 KEYS = ["deliveries", "errors", "exact_rate", "eps_min", "eps_max", "alerts4", "alerts5", "seconds", "deliveries_per_s"]
 SMALL = [

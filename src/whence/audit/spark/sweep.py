@@ -43,7 +43,7 @@ from whence.audit.spark.place import replace_bytes
 from whence.audit.spark.tables import alone, meanwhile
 from whence.errors import ConfigError, TraceError, UsageError
 
-RUNNERS: Final = {"sim": "whence.lab.sim.sweep:point", "scale": "whence.lab.scale.sweep:point"}
+RUNNERS: Final = {"sim": "whence.lab.sim.run:point", "scale": "whence.lab.scale.run:point"}
 """The runners that have a short name."""
 
 SEED_BITS: Final = 52

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from whence.errors import UsageError
-from whence.lab.scale.sweep import point as scale_point
+from whence.lab.scale.run import point as scale_point
 from whence.lab.stats import Estimate
 
 Row = dict[str, Any]

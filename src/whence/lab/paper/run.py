@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +37,6 @@ class Recorded(msgspec.Struct, kw_only=True):
     claims: list[JudgedClaim]
 
 
-def everything(live: bool) -> list[Experiment]:
-    """All experiments; on sockets only if asked, since they need an idle machine."""
-    found = [Experiment(name) for name in EXPERIMENTS]
-    return found + [Experiment(name, live=True) for name in LIVE] if live else found
-
-
 def one(experiment: Experiment, options: RunOptions, out: Path, again: bool = True) -> tuple[StudyOutcome, list[Path]]:
     """Run an experiment, or take its data from `out` unless it is to run again. Returns the files written."""
     _prepare(out)
@@ -54,7 +50,9 @@ def run(options: RunOptions, out: Path, live: bool) -> tuple[Results, list[Path]
     results = stored()
     files: list[Path] = []
     pages: list[Path] = []
-    experiments = everything(live)
+    experiments = [Experiment(name) for name in EXPERIMENTS]
+    if live:  # only if asked: on sockets they need an idle machine
+        experiments += [Experiment(name, live=True) for name in LIVE]
     tell = options.tell
     for i, experiment in enumerate(experiments):
 
@@ -72,12 +70,19 @@ def run(options: RunOptions, out: Path, live: bool) -> tuple[Results, list[Path]
 
 def _write(out: Path, results: Results) -> list[Path]:
     files = [out / "claims.md", out / "results.json"]
+    with _saving(out):
+        files[0].write_text(page(results), encoding="utf-8")
+        files[1].write_bytes(encode(results))
+    return files
+
+
+@contextmanager
+def _saving(out: Path) -> Iterator[None]:
+    """Say where nothing can be written."""
     try:
-        for path, text in zip(files, (page(results).encode(), encode(results)), strict=True):
-            path.write_bytes(text)
+        yield
     except OSError as error:
         raise ConfigError(f"out: cannot write into {out}: {error.strerror}") from None
-    return files
 
 
 def _add(results: Results, title: str, options: RunOptions, outcome: StudyOutcome) -> None:
@@ -94,10 +99,8 @@ def _add(results: Results, title: str, options: RunOptions, outcome: StudyOutcom
 
 def _prepare(out: Path) -> None:
     """Make the directory, before hours are spent on what cannot be saved there."""
-    try:
+    with _saving(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"out: cannot make {out}: {error.strerror}") from None
     if not os.access(out, os.W_OK | os.X_OK):
         raise ConfigError(f"out: cannot write into {out}: permission denied; name another directory with --out")
 
@@ -114,7 +117,7 @@ def save(out: Path, name: str, options: RunOptions, outcome: StudyOutcome) -> li
         claims=judged(name, outcome.statistics),
     )
     _prepare(out)
-    try:
+    with _saving(out):
         files = [out / "claims.json"]
         files[0].write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         columns = list(dict.fromkeys(key for row in outcome.rows for key in row))
@@ -130,8 +133,6 @@ def save(out: Path, name: str, options: RunOptions, outcome: StudyOutcome) -> li
         if outcome.figure is not None:
             files += [out / f"{stem}.png", out / f"{stem}.svg"]
             _draw(outcome.figure, *files[-2:])
-    except OSError as error:
-        raise ConfigError(f"out: cannot write into {out}: {error.strerror}") from None
     return files
 
 

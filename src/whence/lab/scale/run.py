@@ -93,6 +93,19 @@ def run_scale(settings: ScaleSettings, threads: int | None = None, progress: Pro
     return _result(worker.counts, seconds, made, time.perf_counter() - began)
 
 
+def point(settings: dict[str, Any]) -> dict[str, Any]:
+    """One point of a sweep: settings by name, as for `whence scale` (and `threads`), in; settings and results by name
+    out."""
+    given = dict(settings)
+    threads = given.pop("threads", 1)
+    try:
+        chosen = msgspec.convert(given, ScaleSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"a point of the sweep: {error}") from None
+    result: dict[str, Any] = msgspec.to_builtins(run_scale(chosen, threads=threads))
+    return {**given, **result}
+
+
 def _load(tell: Progress) -> None:
     """Compile, or load the cached code, before the time is measured."""
     compiled: Any = steps

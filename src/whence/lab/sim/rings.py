@@ -99,10 +99,5 @@ def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:
 
 def _as_ring_outputs(changes: list[ports.Ticket]) -> list[RingOutput]:
     """A member's `Ticket` outputs as outputs of its ring."""
-    out: list[RingOutput] = []
-    for change in changes:
-        if change.change == "granted":
-            out.append(Granted(change.ticket, change.inc, (0, 0)))
-        elif change.change == "owner":
-            out.append(BecameOwner(change.ticket, change.inc))
-    return out
+    granted: list[RingOutput] = [Granted(c.ticket, c.inc, (0, 0)) for c in changes if c.change == "granted"]
+    return granted + [BecameOwner(c.ticket, c.inc) for c in changes if c.change == "owner"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -61,3 +62,34 @@ def run(
     world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
     violation = play(world, progress)
     return Simulated(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)
+
+
+COUNTS = ("published", "delivered", "lost", "late", "over_gap", "inversions", "given_up", "asked", "recovered")
+"""Counters summed over members, by order and in total."""
+
+
+def point(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """One point of `whence sweep`: settings in, figures out. A setting's name is its place in the scenario file:
+    `network.loss`, `cluster.order` (of every cluster), `duration`; `scenario` names the file, or one that comes with
+    whence. Raises ConfigError for a bad setting."""
+    given = dict(setting)
+    seed, name = given.pop("seed", None), str(given.pop("scenario", "demo"))
+    return figures(run(load(name, settings=given), None if seed is None else int(seed)))
+
+
+def figures(outcome: Simulated) -> dict[str, Any]:
+    """A flat result: sums over all, and per cluster and order if there are several."""
+    report = outcome.report
+    found: dict[str, Any] = {
+        "violation": report.violation,
+        "virtual_s": report.virtual_s,
+        "steps": report.steps,
+        **{count: sum(getattr(line, count) for line in report.lines) for count in COUNTS},
+    }
+    clusters = {line.cluster for line in report.lines}
+    for line in report.lines:
+        several = len(report.lines) > 1
+        prefix = f"{line.cluster}." * (len(clusters) > 1) + f"{line.order}." * several
+        found |= {f"{prefix}{count}": getattr(line, count) for count in COUNTS} if several else {}
+        found |= {f"{prefix}latency_{quantile}_ms": ms for quantile, ms in line.latency_ms.items()}
+    return found

@@ -33,7 +33,7 @@ from whence.lab.paper.survey.reliable import (
     ToProcess,
     Wire,
 )
-from whence.lab.stats import difference, mean, quantile, quotient, ratio
+from whence.lab.stats import difference, mean, quotient, ratio
 
 MS = 1_000_000
 Place = tuple[int, int]
@@ -62,7 +62,6 @@ class ConvoySetting:
 class Convoy:
     """The result, for the messages published in the first subgroup."""
 
-    setting: ConvoySetting
     latency: list[list[float]] = field(default_factory=list)
     """Per subgroup: milliseconds from multicast to the delivery at each member."""
     together: list[float] = field(default_factory=list)
@@ -181,7 +180,7 @@ class _Chain:
             else:
                 self.do(to, self.sites[to].receive(sender[1], wire, self.now))
         together = [sum(n * n for n in m.values()) / max(1, sum(m.values())) for m in self.moments]
-        return Convoy(s, self.latency, together, sum(self.control.values()) / max(1, len(self.control)))
+        return Convoy(self.latency, together, sum(self.control.values()) / max(1, len(self.control)))
 
 
 def simulate(setting: ConvoySetting) -> Convoy:
@@ -219,7 +218,6 @@ def point(setting: Mapping[str, Any]) -> dict[str, list[Row]]:
                 "seed": setting["seed"],
                 "subgroup": group + 1,
                 "mean_ms": convoy.mean(group),
-                "p90_ms": quantile(sorted(convoy.latency[group]), 0.9),
                 "together": convoy.together[group],
                 "control_bytes": convoy.control,
             }
