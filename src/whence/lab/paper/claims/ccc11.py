@@ -250,6 +250,8 @@ reach >= -1 and <= 1: probability that an event reaches all
 latency_p50_ms >= -1 and <= 1: median latency
 latency_p99_ms >= -1 and <= 1: 99th percentile of latency
 bytes_per_s >= -1 and <= 1: bytes a second
-needs: the full size: four seeds of 200 events, not two of 80
+loosened: latency: first within one hop of the mean time that recovery takes, also where most wait; 4 of 20 p99 and one
+  p50 were outside.
+needs: more events; reach of nearly 1 and bytes of four seeds have intervals wider than the stated errors
 """
 )
