@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,81 +23,80 @@ class Keyword(str):
 
 def parse(path: Path | str, text: str) -> Iterator[tuple[int, Any]]:
     """The top-level forms, each with the line that it begins on. Maps become dicts, vectors and lists become lists."""
-    tokens = _tokens(path, text)
-    for line, token in tokens:
-        form = _form(path, line, token, tokens)
+    reader = _Reader(path, text)
+    for line, token in reader.tokens:
+        form = reader.form(line, token)
         if form is not _NOTHING:
             yield line, form
 
 
 _NOTHING = object()
+CONSTANTS = {"nil": None, "true": True, "false": False}
 
 
-def _tokens(path: Path | str, text: str) -> Iterator[tuple[int, str]]:
-    at = 0
-    line = 1
-    while at < len(text):
-        found = TOKEN.match(text, at)
+class _Reader:
+    def __init__(self, path: Path | str, text: str) -> None:
+        self.path = path
+        self.tokens = self._tokens(text)
+
+    def _tokens(self, text: str) -> Iterator[tuple[int, str]]:
+        at, line = 0, 1
+        while at < len(text):
+            found = TOKEN.match(text, at)
+            if found is None:
+                raise self._error(line, f"not EDN: {text[at : at + 40]!r}")
+            if token := found[1] or found[2] or found[3]:
+                yield line, token
+            line += text.count("\n", at, found.end())
+            at = found.end()
+
+    def _error(self, line: int, why: str) -> HistoryError:
+        return HistoryError(f"{self.path}, line {line}: {why}")
+
+    def _next(self, line: int, token: str) -> tuple[int, str]:
+        found = next(self.tokens, None)
         if found is None:
-            raise HistoryError(f"{path}, line {line}: not EDN: {text[at : at + 40]!r}")
-        token = found[1] or found[2] or found[3]
-        if token:
-            yield line, token
-        line += text.count("\n", at, found.end())
-        at = found.end()
+            raise self._error(line, f"the file ends inside what {token!r} begins")
+        return found
 
+    def form(self, line: int, token: str) -> Any:
+        """What a token begins."""
+        if token in CLOSING:
+            return self._collection(line, token)
+        if token in CLOSING.values():
+            raise self._error(line, f"{token!r} closes nothing")
+        if token[0] == "#":  # a comment (#_), or a tag such as #jepsen.history.Op: what it tags is what counts
+            form = self.form(*self._next(line, token))
+            return _NOTHING if token == "#_" else form
+        return self._atom(line, token)
 
-def _form(path: Path | str, line: int, token: str, tokens: Iterator[tuple[int, str]]) -> Any:
-    if token == "#_":  # the next form is a comment
-        _form(path, *_next(path, line, token, tokens), tokens)
-        return _NOTHING
-    if token in CLOSING:
+    def _collection(self, line: int, token: str) -> Any:
         inside: list[Any] = []
-        while True:
-            at, word = _next(path, line, token, tokens)
-            if word in ("]", ")", "}"):
-                if word != CLOSING[token]:
-                    raise HistoryError(f"{path}, line {at}: {token!r} of line {line} is closed by {word!r}")
-                break
-            form = _form(path, at, word, tokens)
-            if form is not _NOTHING:
+        while (found := self._next(line, token))[1] not in CLOSING.values():
+            if (form := self.form(*found)) is not _NOTHING:
                 inside.append(form)
+        if found[1] != CLOSING[token]:
+            raise self._error(found[0], f"{token!r} of line {line} is closed by {found[1]!r}")
         if token != "{":
             return inside
         if len(inside) % 2:
-            raise HistoryError(f"{path}, line {line}: a map with a key and no value")
+            raise self._error(line, "a map with a key and no value")
         try:
             return dict(zip(inside[::2], inside[1::2], strict=True))
         except TypeError:
-            raise HistoryError(f"{path}, line {line}: a map with a collection as its key") from None
-    if token in ("]", ")", "}"):
-        raise HistoryError(f"{path}, line {line}: {token!r} closes nothing")
-    if token.startswith("#"):  # a tag, such as #jepsen.history.Op: what it tags is what counts
-        return _form(path, *_next(path, line, token, tokens), tokens)
-    return _atom(path, line, token)
+            raise self._error(line, "a map with a collection as its key") from None
 
-
-def _next(path: Path | str, line: int, token: str, tokens: Iterator[tuple[int, str]]) -> tuple[int, str]:
-    found = next(tokens, None)
-    if found is None:
-        raise HistoryError(f"{path}, line {line}: the file ends inside what {token!r} begins")
-    return found
-
-
-def _atom(path: Path | str, line: int, token: str) -> Any:
-    if token[0] == ":":
-        return Keyword(token[1:])
-    if token[0] == '"':
-        try:
-            return json.loads(token, strict=False)
-        except ValueError:
-            raise HistoryError(f"{path}, line {line}: not a string: {token[:40]}") from None
-    constants = {"nil": None, "true": True, "false": False}
-    if token in constants:
-        return constants[token]
-    for number in (int, float):
-        try:
-            return number(token.rstrip("NM"))
-        except ValueError:
-            continue
-    return Keyword(token)  # a symbol
+    def _atom(self, line: int, token: str) -> Any:
+        if token[0] == ":":
+            return Keyword(token[1:])
+        if token[0] == '"':
+            try:
+                return json.loads(token, strict=False)
+            except ValueError:
+                raise self._error(line, f"not a string: {token[:40]}") from None
+        if token in CONSTANTS:
+            return CONSTANTS[token]
+        for number in (int, float):
+            with suppress(ValueError):
+                return number(token.rstrip("NM"))
+        return Keyword(token)  # a symbol

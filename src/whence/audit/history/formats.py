@@ -183,7 +183,7 @@ class _Cursor:
 
 
 def read_bincode(path: Path, raw: bytes) -> History:
-    """Value 0 is the initial one. Events that did not succeed are as if they had not been."""
+    """Value 0 is the initial one. Events that did not succeed are left out."""
     data = _Cursor(path, raw)
     data.take(8 * HEADER, "the header")
     for _ in range(3):

@@ -33,7 +33,7 @@ NO_VERSIONS: Final = np.empty((0, 3), np.int32)
 
 @dataclass
 class Graph:
-    """Everything about transactions that the levels ask, after reads-from is known."""
+    """The transactions of a history, once it is known who reads from whom."""
 
     history: History
     reader: Ints
