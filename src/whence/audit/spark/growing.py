@@ -104,11 +104,11 @@ def reach(path: Path, start: Offset, room: int | None, target: Offset | None = N
             break
         name = str(file.relative_to(root))
         old = start.get(name, 0)
-        limit = None if target is None else target.get(name, 0)
-        new, taken = (_groups if is_parquet(file) else _lines)(file, old, room, limit)
+        new, taken = (_groups if is_parquet(file) else _lines)(file, old, room)
+        new = new if target is None else min(new, target.get(name, 0))
         if new > old:
             end[name] = new
-        room = None if room is None else room - taken
+            room = None if room is None else room - taken
     return end
 
 
@@ -120,11 +120,11 @@ def is_parquet(file: Path) -> bool:
         return data.read(4) == PARQUET
 
 
-def _lines(file: Path, old: int, room: int | None, limit: int | None) -> tuple[int, int]:
+def _lines(file: Path, old: int, room: int | None) -> tuple[int, int]:
     end = at = old
     with file.open("rb") as data:
         data.seek(old)
-        while block := data.read(_BLOCK if limit is None else max(0, min(_BLOCK, limit - at))):
+        while block := data.read(_BLOCK):
             last = block.rfind(b"\n") + 1
             end = at + last if last else end
             at += len(block)
@@ -133,13 +133,13 @@ def _lines(file: Path, old: int, room: int | None, limit: int | None) -> tuple[i
     return end, end - old
 
 
-def _groups(file: Path, old: int, room: int | None, limit: int | None) -> tuple[int, int]:
+def _groups(file: Path, old: int, room: int | None) -> tuple[int, int]:
     _, bad = ingest.plan(found(file))
     if bad:
         return old, 0  # perhaps it is still being copied; if not, the end of the trace will tell
     footer = pq.read_metadata(file)
     end, taken = old, 0
-    while end < (footer.num_row_groups if limit is None else limit) and (room is None or taken < room):
+    while end < footer.num_row_groups and (room is None or taken < room):
         taken += max(1, footer.row_group(end).num_rows * ROW_BYTES)
         end += 1
     return end, taken
