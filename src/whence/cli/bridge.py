@@ -13,7 +13,7 @@ from whence.cli.connect import Notices, run_until_stopped, security
 from whence.errors import CyclicTopology, UsageError
 from whence.live.api import Cluster
 from whence.live.bridge import Bridge
-from whence.live.metrics import MetricsServer, Wishes
+from whence.live.metrics import MetricsServer, wishes
 
 
 def bridge(args: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ async def _bridge(args: argparse.Namespace, sides: list[argparse.Namespace]) -> 
     async with AsyncExitStack() as stack:
         live = await stack.enter_async_context(made)
         clusters = live.clusters.values()
-        checks = [check for c in clusters for check in Wishes(c, True, True).checks]
+        checks = [check for c in clusters for check in wishes(c, True, True)]
         checks.append(lambda: None if live.open else "the bridge is looking for other ways, and forwards nothing yet")
         watched: list[Any] = [_Watched(live, c) for c in clusters]
         serving = MetricsServer(args.metrics, watched, checks) if args.metrics else nullcontext()

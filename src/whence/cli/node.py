@@ -19,7 +19,7 @@ from whence.errors import UsageError
 from whence.live.api import Cluster
 from whence.live.bridge import Door, Reader, Said, local
 from whence.live.events import Event
-from whence.live.metrics import MetricsServer, Wishes
+from whence.live.metrics import MetricsServer, wishes
 from whence.live.net.council import PATIENCE
 from whence.live.net.host import Host
 from whence.live.net.keys import read_secret
@@ -66,8 +66,8 @@ async def _node(args: argparse.Namespace) -> int:
             secret = args.client_secret_file and read_secret(args.client_secret_file)
             keys = {"secret": secret} if secret else security(args)
             door = await stack.enter_async_context(Door(cluster, reader, args.open, **keys))
-        wishes = Wishes(cluster, bool(args.contact), args.publish)
-        server = MetricsServer(args.metrics, [cluster], wishes.checks) if args.metrics else nullcontext()
+        checks = wishes(cluster, bool(args.contact), args.publish)
+        server = MetricsServer(args.metrics, [cluster], checks) if args.metrics else nullcontext()
         notice.entered(cluster, await stack.enter_async_context(server), **({"open": door.address} if door else {}))
         telling = asyncio.create_task(tell_council(cluster, notice))
         stack.callback(telling.cancel)

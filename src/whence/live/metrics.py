@@ -56,27 +56,18 @@ Check = Callable[[], str | None]
 """A reason why the process should not be relied on now, or None."""
 
 
-class Wishes:
+def wishes(cluster: Cluster, contacts: bool, ticket: bool) -> list[Check]:
     """What a node wants and does not have: reasons for `/health`."""
+    began = time.monotonic()
 
-    def __init__(self, cluster: Cluster, contacts: bool, ticket: bool) -> None:
-        self._cluster = cluster
-        self._contacts = contacts
-        self._ticket = ticket
-        self._began = time.monotonic()
+    def alone() -> str | None:
+        return None if len(cluster.members()) > 1 else f"{cluster.name}: knows no other member"
 
-    @property
-    def checks(self) -> list[Check]:
-        return [check for check, on in ((self._alone, self._contacts), (self._silenced, self._ticket)) if on]
+    def silenced() -> str | None:
+        without = 0.0 if cluster.may_publish else time.monotonic() - (cluster.silent_since or began)
+        return f"{cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
-    def _alone(self) -> str | None:
-        return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"
-
-    def _silenced(self) -> str | None:
-        if self._cluster.may_publish:
-            return None
-        without = time.monotonic() - (self._cluster.silent_since or self._began)
-        return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
+    return [check for check, on in ((alone, contacts), (silenced, ticket)) if on]
 
 
 class Latency:

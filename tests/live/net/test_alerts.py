@@ -13,7 +13,7 @@ import pytest
 
 import whence
 from tests.live.net.live import FAST, run, say, until
-from whence.live.metrics import TICKET_PATIENCE_S, Wishes, exposition, health
+from whence.live.metrics import TICKET_PATIENCE_S, exposition, health, wishes
 from whence.testing import MemoryNetwork
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -65,15 +65,15 @@ async def healthy() -> None:
     """Without a ticket: from its loss on, not from the start of the process."""
     async with Cluster() as x:
         a, b, c = [await x.add() for _ in range(3)]
-        wishes = Wishes(a, False, True).checks
-        assert metric(a, "whence_healthy", *wishes) == 1
+        checks = wishes(a, False, True)
+        assert metric(a, "whence_healthy", *checks) == 1
         await until(lambda: a.council is not None and len(a.council.voters) == 3, "three voters")
         b.abandon()
         c.abandon()
         await until(lambda: not a.may_publish, "the loss")
-        assert metric(a, "whence_healthy", *wishes) == 1  # it may be back at once
-        await until(lambda: metric(a, "whence_healthy", *wishes) == 0, "the alert")
-        [reason] = health([a], wishes)["reasons"]  # type: ignore[misc]
+        assert metric(a, "whence_healthy", *checks) == 1  # it may be back at once
+        await until(lambda: metric(a, "whence_healthy", *checks) == 0, "the alert")
+        [reason] = health([a], checks)["reasons"]  # type: ignore[misc]
         seconds = float(re.findall(r"x: no ticket for (\d+) s", reason)[0])
         assert TICKET_PATIENCE_S <= seconds < TICKET_PATIENCE_S + 2
 

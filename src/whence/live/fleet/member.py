@@ -26,7 +26,7 @@ from whence.live.api import Cluster, Options, create, join
 from whence.live.events import Event
 from whence.live.fleet.channel import Channel, program
 from whence.live.fleet.task import MemberSpec, Pace, Task, payload, published_at
-from whence.live.metrics import Latency, Wishes, health
+from whence.live.metrics import Latency, health, wishes
 from whence.live.net.transport import Faults
 
 HEARD: Final = 16
@@ -102,7 +102,7 @@ class Application:
         self.rng = rng
         self.latency = Latency()
         self.hushed = asyncio.Event()
-        self.wishes = Wishes(cluster, bool(task.contacts), spec.rate > 0)
+        self.checks = wishes(cluster, bool(task.contacts), spec.rate > 0)
         self._answers = 0
         self._heard = asyncio.Event()
 
@@ -158,7 +158,7 @@ class Application:
     def look(self, deep: bool) -> dict[str, Any]:
         """The state as in `/health`; `deep` adds what the soaks need."""
         name, node = self.cluster.name, self.cluster._node
-        whole: dict[str, Any] = health([self.cluster], self.wishes.checks, {name: self.latency})
+        whole: dict[str, Any] = health([self.cluster], self.checks, {name: self.latency})
         found = {"ok": whole["ok"], "reasons": whole["reasons"], **whole["clusters"][name]}
         if deep:
             council = self.cluster.council

@@ -339,13 +339,9 @@ class Entry:
         peers = [address_of(m) for m in node.member.members()[1 : MAX_KNOWN_PEERS + 1]]
         if peers and peers != self._peers:
             self._peers = peers
-            self._write_peers(self._home, peers)
+            with contextlib.suppress(OSError):  # only hints, so nothing is synced; private: where members are is secret
+                write_whole(self._home / "peers", msgspec.json.encode(peers), private=True)
         self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self.keep_peers, node)
-
-    def _write_peers(self, directory: Path, peers: list[str]) -> None:
-        """Only hints: a loss of them costs nothing but time, so nothing is synced."""
-        with contextlib.suppress(OSError):  # private: where members are is nobody else's business
-            write_whole(directory / "peers", msgspec.json.encode(peers), private=True)
 
     def close(self) -> None:
         if self._peers_timer is not None:
