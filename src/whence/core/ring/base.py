@@ -21,6 +21,7 @@ import whence.core.ring.messages as msg
 from whence.core.clock import Incarnation, MemberId
 from whence.core.ring.config import RingConfig
 from whence.core.ring.context import (
+    BUSY,
     SEATED,
     Context,
     Lost,
@@ -33,9 +34,6 @@ from whence.core.ring.context import (
     floor_of,
 )
 from whence.errors import WrongKind
-
-BUSY = "busy"
-"""The reason of a REJECT by a coordinator that will serve CJOINs again soon."""
 
 
 class Applicant:

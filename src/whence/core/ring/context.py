@@ -424,6 +424,10 @@ class Timer(StrEnum):
     PROPOSAL = "proposal"
 
 
+BUSY = "busy"
+"""The reason of a REJECT by a coordinator that will serve CJOINs again soon."""
+
+
 class Context:
     """One process's place in the ring."""
 
@@ -459,6 +463,19 @@ class Context:
 
     def reject(self, to: MemberId, nonce: int, reason: str, owner: bool) -> None:
         self.send(to, msg.Reject(nonce, reason, owner, self.table.era, tuple(self.table.coordinators().items())))
+
+    def refuse(self, to: MemberId, nonce: int, busy: bool) -> None:
+        """No ticket from here, and why. `busy`: there may be one soon."""
+        owner = self.state in (State.OWNER, State.LEAVING)
+        if not owner:
+            reason = "not a coordinator"
+        elif len(self.table.coordinators()) >= self.config.tickets:
+            reason = "full"
+        elif self.state is State.LEAVING or self.resigning:
+            reason = "leaving"
+        else:
+            reason = BUSY if busy else "no free ticket here"
+        self.reject(to, nonce, reason, owner)
 
     def next_nonce(self) -> int:
         self._nonce += 1

@@ -21,7 +21,7 @@ from typing import Literal
 
 import whence.core.ring.messages as msg
 from whence.core.clock import NEVER, MemberId, address_of, any_life
-from whence.core.ring.base import BUSY, Applicant, Founding, Ring, agreed_epoch
+from whence.core.ring.base import Applicant, Founding, Ring, agreed_epoch
 from whence.core.ring.config import RingConfig, between, distance
 from whence.core.ring.context import (
     Announce,
@@ -558,17 +558,6 @@ class Seat:
         mine, yours = holder.tenure, newcomer.tenure
         ctx.send(sender, msg.AckCJoin(m.nonce, 0, mine, yours, before, (), (), ctx.table.rows()))
         ctx.after(self._any_lease * 17 // 10, Timer.NEWCOMER)
-
-    def reject(self, to: MemberId, nonce: int, busy: bool) -> None:
-        ctx = self.ctx
-        owner = ctx.state is State.OWNER
-        if not owner:
-            reason = "not a coordinator"
-        elif len(ctx.table.coordinators()) >= ctx.config.tickets:
-            reason = "full"
-        else:
-            reason = BUSY if busy or not self.settled else "no free ticket here"
-        ctx.reject(to, nonce, reason, owner)
 
     # --- leaving (rule C12) ---
 
@@ -1116,7 +1105,7 @@ class CouncilRing(Ring):
                 if self.admits:
                     self.seat.admit(sender, m)
                 else:
-                    self.seat.reject(sender, m.nonce, self.reading.question is not None)
+                    self._refuse(sender, m.nonce)
             case msg.Reject():
                 self._owner_answered = m.owner
                 super()._receive(sender, m)
@@ -1124,7 +1113,7 @@ class CouncilRing(Ring):
             case msg.Who():
                 if self.councils.now.number and self.votes:
                     self.ctx.send(sender, msg.Known(self.councils.now))
-                self.seat.reject(sender, m.nonce, self.reading.question is not None)
+                self._refuse(sender, m.nonce)
             case msg.NewSucc():
                 self.seat.on_new_succ(sender, m)
             case msg.AckSucc():
@@ -1134,6 +1123,9 @@ class CouncilRing(Ring):
                     self.reading.read("mend")
             case _:
                 super()._receive(sender, m)
+
+    def _refuse(self, to: MemberId, nonce: int) -> None:
+        self.ctx.refuse(to, nonce, busy=self.reading.question is not None or not self.seat.settled)
 
     def _in_council(self, sender: MemberId, m: msg.CouncilMessage) -> None:
         if not self.votes and not isinstance(m, msg.Known | msg.Begin):

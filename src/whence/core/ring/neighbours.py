@@ -25,7 +25,7 @@ import msgspec
 
 import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
-from whence.core.ring.base import BUSY, Applicant, Ring
+from whence.core.ring.base import Applicant, Ring
 from whence.core.ring.config import RingConfig, between, distance, need_acks, need_alive
 from whence.core.ring.context import Announce, Context, Edge, Excluded, Frozen, Holders, State, Thawed, Timer, floor_of
 
@@ -527,7 +527,7 @@ class Admission:
 
     def on_cjoin(self, sender: MemberId, m: msg.CJoin) -> None:
         if not self.admits:
-            self.reject(sender, m.nonce)
+            self.ctx.refuse(sender, m.nonce, busy=not self.underway.settled)
             return
         ctx, (holder, before) = self.ctx, self.ctx.sitting()
         newcomer = ctx.grant(sender, m.wish)
@@ -539,19 +539,6 @@ class Admission:
         ctx.send(sender, msg.AckCJoin(m.nonce, update, mine, yours, before.succ, R, before.held, rows))
         ctx.after(ctx.config.answer_ns, Timer.UPDATE)
         ctx.after(ctx.config.probation_ns + 2 * ctx.config.round_ns, Timer.NEWCOMER)
-
-    def reject(self, to: MemberId, nonce: int) -> None:
-        ctx = self.ctx
-        owner = ctx.state in (State.OWNER, State.LEAVING)
-        if not owner:
-            reason = "not a coordinator"
-        elif len(ctx.table.coordinators()) >= ctx.config.tickets:
-            reason = "full"
-        elif ctx.state is State.LEAVING or ctx.resigning:
-            reason = "leaving"
-        else:
-            reason = "no free ticket here" if self.underway.settled else BUSY
-        ctx.reject(to, nonce, reason, owner)
 
     def on_decline(self, sender: MemberId, m: msg.Decline) -> None:
         newcomer = self.underway.newcomer
@@ -885,7 +872,7 @@ class TolerantRing(Ring):
                 self.departure.on_farewell(sender, m)
                 self.admission.on_decline(sender, m)
             case msg.Who():
-                self.admission.reject(sender, m.nonce)
+                self.ctx.refuse(sender, m.nonce, busy=not self.underway.settled)
             case msg.Exclude():
                 self.exclusion.on_exclude(sender, m)
             case msg.AckExclude():

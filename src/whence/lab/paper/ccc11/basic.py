@@ -11,9 +11,9 @@ import random
 
 import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
-from whence.core.ring.base import BUSY, Applicant, Ring
+from whence.core.ring.base import Applicant, Ring
 from whence.core.ring.config import RingConfig
-from whence.core.ring.context import Announce, Context, Edge, Rejected, State
+from whence.core.ring.context import BUSY, Announce, Context, Edge, Rejected, State
 
 COORDINATOR = (State.PROBATION, State.OWNER)
 
