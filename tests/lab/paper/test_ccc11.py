@@ -94,11 +94,6 @@ def test_larger_messages_mean_longer_rounds_and_later_events() -> None:
     assert rows[1]["latency_ms"] > 1.3 * rows[0]["latency_ms"]
 
 
-def test_the_same_seed_is_the_same_run() -> None:
-    setting = {"members": 10, "coordinators": 3, "load": 2.0, "rounds": 10, "seed": 7}
-    assert evaluation.point(setting) == evaluation.point(setting) != evaluation.point({**setting, "seed": 8})
-
-
 def test_gossip_alone_inverts_and_the_causal_layer_does_not() -> None:
     busy = {"members": 15, "coordinators": 15, "load": 7.5, "rounds": 15}
     assert evaluation.point({**busy, "variant": "gossip"})["inversions"] > 0.02

@@ -24,9 +24,3 @@ def test_without_loss_there_is_no_convoy() -> None:
     vector, first = (simulate(replace(SMALL, order=order, loss=0.0)) for order in ("vector", "first"))
     assert vector.mean(4) < 25 and first.mean(4) < 25
     assert max(vector.together) < 1.5
-
-
-def test_the_same_seed_gives_the_same_numbers() -> None:
-    tiny = replace(SMALL, seconds=0.5)
-    assert simulate(tiny).latency == simulate(tiny).latency
-    assert simulate(tiny).latency != simulate(replace(tiny, seed=1)).latency

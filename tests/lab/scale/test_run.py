@@ -16,16 +16,9 @@ from whence.lab.scale.run import point
 
 KEYS = ["deliveries", "errors", "exact_rate", "eps_min", "eps_max", "alerts4", "alerts5", "seconds", "deliveries_per_s"]
 SMALL = [
-    "--set",
-    "processes=60",
-    "--set",
-    "entries=20",
-    "--set",
-    "keys=2",
-    "--set",
-    "deliveries=2e4",
-    "--set",
-    "rate=150",
+    word
+    for setting in ("processes=60", "entries=20", "keys=2", "deliveries=2e4", "rate=150")
+    for word in ("--set", setting)
 ]
 
 

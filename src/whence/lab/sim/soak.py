@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,7 +40,7 @@ def soak(scenario: str | Loaded, seeds: int = 100, start: int = 0, jobs: int | N
     """Run the seeds `start`, `start + 1`, ... The results come as they are done, not in order."""
     loaded = load(scenario) if isinstance(scenario, str) else scenario
     todo, jobs = iter(range(start, start + seeds)), jobs or os.cpu_count() or 1
-    pool = ProcessPoolExecutor(jobs, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(jobs, initializer=partial(signal.signal, signal.SIGINT, signal.SIG_IGN))
     pending: set[Future[SeedResult]] = set()
     try:
         while True:
@@ -62,10 +63,6 @@ def _one_seed(loaded: Loaded, seed: int) -> SeedResult:
         orders.setdefault(line.order, Counter()).update({f: getattr(line, f) for f in SUMS})
     kind = None if outcome.violation is None else outcome.violation.kind
     return SeedResult(seed, kind, outcome.report.violation, time.perf_counter() - began, orders)
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def with_mechanism(mechanism: str, settings: Mapping[str, Any] | None = None) -> Loaded:

@@ -31,8 +31,6 @@ ROUND = ROUND_MS * MS
 PATIENCE = 8
 """Ring rounds within which a join must succeed. With a free ticket it takes a tenth of a round, an exclusion about
 3."""
-
-
 RING = "whence.core.ring.messages"
 """The module of the ring's messages."""
 
