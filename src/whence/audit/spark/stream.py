@@ -176,7 +176,7 @@ class StreamAudit:
         self.mark = mark
 
     def _unsettle(self) -> None:
-        """More has come, or comes now, than when the trace was said to be complete."""
+        """Remove what `settle` has written before: it holds for the rows of that time only."""
         for name in TABLES:
             (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
 
