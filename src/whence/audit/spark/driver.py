@@ -147,7 +147,7 @@ def audit_files(
             work.on(spark, planned.pieces, giant)
         if metrics and spark is not None:
             progress("measuring")
-            work.files["metrics"] = _measured(spark, planned.files, work.total, place)
+            work.files["metrics"] = _measured(spark, planned.files, place)
         progress("publishing the tables")
         cost = {"seconds": round(time.monotonic() - begun, 3), "rows": work.total.rows}
         work.publish(planned.files, cost, command)
@@ -280,13 +280,11 @@ def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]
     return tasks
 
 
-def _measured(spark: SparkSession, files: Sequence[TraceFile], total: Summary, out: str) -> dict[str, int]:
+def _measured(spark: SparkSession, files: Sequence[TraceFile], out: str) -> dict[str, int]:
     """The files of the table `metrics`."""
     from whence.audit.spark import measure, sources
 
-    rows = sources.read(spark, [file.place for file in files])
-    alike = not total.repeated and not total.quarantined
-    events = (rows.where("bad is null") if alike else ingest.events(rows)).persist()  # each metric reads them
+    events = ingest.events(sources.read(spark, [file.place for file in files])).persist()  # each metric reads them
     with Parts(out, "metrics") as parts:
         parts.write("metrics", measure.metrics(events).toArrow())
     events.unpersist()

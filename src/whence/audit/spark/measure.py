@@ -50,7 +50,7 @@ def counts(events: DataFrame) -> DataFrame:
         F.count_if(publish).alias("published"),
         F.count_if(_is("receive")).alias("received"),
         F.count_if(_is("deliver")).alias("delivered"),
-        *(F.count_if(_is("drop") & (F.col("reason") == r)).alias(f"dropped_{_name(r)}") for r in DROPS),
+        *(F.count_if(_is("drop") & (F.col("reason") == r)).alias(f"dropped_{r.replace('-', '_')}") for r in DROPS),
         F.avg(F.when(publish, F.col("bytes"))).alias("message_bytes_mean"),
         F.max(F.when(publish, F.col("bytes"))).alias("message_bytes_max"),
         F.avg(F.when(publish, F.col("control"))).alias("control_bytes_mean"),
@@ -93,9 +93,6 @@ def latencies(events: DataFrame) -> DataFrame:
     return _long(summed.withColumns(quantiles).drop("q"))
 
 
-# -- how
-
-
 def _publishes(events: DataFrame) -> DataFrame:
     """When each event was published; the first time, should its id be used twice."""
     return events.where(_is("publish")).groupBy(*_GROUP, "event").agg(F.min("t_ns").alias("published_ns"))
@@ -103,10 +100,6 @@ def _publishes(events: DataFrame) -> DataFrame:
 
 def _is(kind: str) -> Column:
     return F.col("kind") == kind
-
-
-def _name(text: str) -> str:
-    return text.replace(" ", "_").replace("-", "_")
 
 
 def _range_size() -> Column:

@@ -59,11 +59,6 @@ def join(place: str, *names: str) -> str:
     return "/".join([before.rstrip("/"), *names]) + mark + query
 
 
-def name_of(place: str) -> str:
-    """The last part of a place."""
-    return (place if is_local(place) else place.partition("?")[0]).rstrip("/").rpartition("/")[2]
-
-
 def filesystem(place: str) -> tuple[fs.FileSystem, str]:
     """The file system of a place, and its path there."""
     if is_local(place):

@@ -36,7 +36,7 @@ from whence.audit.spark.blocks import by_run
 from whence.audit.spark.growing import BATCH_BYTES, Offset, growing_files, is_parquet, reach, read
 from whence.audit.spark.keyed import fed
 from whence.audit.spark.place import found as files_at
-from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
+from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors, spark_schema
 from whence.errors import TraceError, UsageError
 from whence.files import replacing, write_whole
 
@@ -214,7 +214,7 @@ def read_stream(spark: SparkSession, out: str | os.PathLike[str], table: str) ->
     done = finished(out, table)
     if not done:
         return spark.createDataFrame([], spark_schema(table))
-    return require(spark.read.schema(spark_schema(table)).parquet(*map(str, done)), table)
+    return spark.read.schema(spark_schema(table)).parquet(*map(str, done))
 
 
 def read_mark(out: Path) -> WatchMark:

@@ -76,18 +76,6 @@ def arrow_schema(table: str) -> pa.Schema:
     return arrow(TABLES[table])
 
 
-def require(df: DataFrame, table: str) -> DataFrame:
-    """The schema gate: `df` with the table's columns only, in their order. Raises UsageError that names what is
-    missing or of another type. Reads no data."""
-    there = {field.name: field.dataType for field in df.schema.fields}
-    for field, (name, kind, _) in zip(spark_schema(table).fields, TABLES[table], strict=True):
-        if name not in there:
-            raise UsageError(f"not a table of {table}: it has no column {name!r} (it has {', '.join(there)})")
-        if there[name].simpleString() != field.dataType.simpleString():
-            raise UsageError(f"not a table of {table}: {name!r} is {there[name].simpleString()}, not {kind}")
-    return df.select(*(name for name, _, _ in TABLES[table]))
-
-
 # -- reading
 
 
@@ -96,7 +84,7 @@ def read_table(spark: SparkSession, out: Anywhere, table: str) -> DataFrame:
     a killed run left."""
     names, arrow_of = table_files(out, table), arrow_schema(table)
     if is_local(place_of(out)):
-        return require(spark.read.schema(spark_schema(table)).parquet(*names), table)
+        return spark.read.schema(spark_schema(table)).parquet(*names)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
