@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.cli.commands import LIMIT, Command
 
-# The same examples each time, so that whoever runs the tests sees what we saw; new ones by `make explore`. How long an
-# example takes is no matter of a test: a machine may be busy.
+# The same examples each time, so that whoever runs the tests sees what we saw; new ones by `make explore`. No example
+# has a time limit: a machine may be busy.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", settings.get_profile("same"), derandomize=False)
 settings.load_profile("explore" if os.environ.get("WHENCE_EXPLORE") else "same")

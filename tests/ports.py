@@ -7,15 +7,15 @@ import random
 import socket
 
 FIRST, EACH = 10_000, 2_000
-"""Below those that the system gives to whoever asks for any (32768 on Linux): nobody else takes one between its being
-found free and its use. Each worker of the tests has a part for itself."""
+"""Below the ephemeral ports (32768 on Linux), so that nobody is given one between our check and its use. Each worker of
+the tests has a range of its own."""
 
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 11
 _next = random.SystemRandom().randrange(EACH)
 
 
 def free_ports(count: int) -> list[int]:
-    """So many, none twice in this process before all were used."""
+    """Free ports; none is repeated in this process before all of the range were used."""
     global _next
     found: list[int] = []
     for _ in range(EACH):

@@ -78,7 +78,7 @@ def missing(error: ModuleNotFoundError, needs: str = "") -> Exception:
 
 
 def _full_output() -> str:
-    """What to call standard output if it is what cannot be written: one more byte fails again."""
+    """A name for standard output, if that is what cannot be written: then writing one more byte fails, too."""
     try:
         sys.stdout.flush()
         if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
@@ -90,7 +90,7 @@ def _full_output() -> str:
 
 
 def _close_output() -> None:
-    """Python flushes standard output once more at its exit: that must not fail again."""
+    """Python flushes standard output again when it exits; that must not fail a second time."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -49,7 +49,7 @@ NETWORK = Settings(
 FEATURES = {"fifo": ["fifo"], "causal": ["fifo", "causal"], "reliable": ["fifo", "causal", "reliable"]}
 ALWAYS = ["datagrams", "loss", "late-join", "restart"]
 SAVED = (ports.Published, ports.Deliver, ports.Joined, ports.Ticket, ports.InstallSnapshot, ports.Remember)
-"""Outputs after which the checkpoint is another."""
+"""Outputs that change the checkpoint."""
 
 Body = dict[str, Any]
 App = list[tuple[str, str]]
@@ -156,7 +156,7 @@ class Adapter:
             self.feed(ports.FoundRing())
 
     def hello(self) -> None:
-        """Ask who is there: a contact is a member, and which life of it is there only it knows."""
+        """Ask the peers for their member ids: only a peer itself knows its boot."""
         for peer in self.peers:
             self.send(peer, type="hello", **{"from": self.member.me})
         self.hello_at = now() + HELLO_EVERY_NS
@@ -199,7 +199,7 @@ class Adapter:
                 self.send(self.client, type="publish_ok", in_reply_to=msg_id, id=str(frame.ids()[0]))
 
     def carry_out(self, outputs: list[ports.Output]) -> None:
-        """In order; but first the disk, so that nobody knows more of this node than itself after a crash."""
+        """In order, but the disk first: after a crash this node must not know less than it told others."""
         said: list[tuple[str, Body]] = []
         states: list[ports.SnapshotTaken] = []
         for out in outputs:

@@ -157,7 +157,7 @@ class Notices(logging.Handler):
 
 def run_until_stopped(work: Coroutine[Any, Any, int], unfinished: bool = False) -> int:
     """Run it; SIGINT and SIGTERM end it cleanly: the ticket is given back, the others are told, the trace is closed.
-    That is how a node ends; work that is then `unfinished` is interrupted, and so is any by a second signal."""
+    For a node that is the normal end. `unfinished` work, or a second signal, raises KeyboardInterrupt."""
     signals = 0
 
     async def main() -> int:

@@ -64,7 +64,7 @@ def _make_room(out: Path) -> None:
 
 
 def _engine(wanted: str) -> str:
-    """What can audit here. Asked before the members start: half a minute later is late to say what is missing."""
+    """The engine that can run here. Checked before the members start, not half a minute later."""
     try:
         import numba  # noqa: F401
 

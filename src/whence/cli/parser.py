@@ -124,7 +124,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "live": (SWITCH, "", "on real sockets here, beside the simulator (ccc11/availability, fig4, fig5)"),
     "parser": (str, "REGEX", "shiviz: the log's parser expression, with groups host, clock, event"),
     "delimiter": (str, "REGEX", "shiviz: what separates executions in a log; its group trace, if any, names them"),
-    "complete": (SWITCH, "", "the rows of all members are here, to the end: what no row tells of did not happen"),
+    "complete": (SWITCH, "", "the traces of all members are here, to the end: what is not recorded did not happen"),
     "error-rate": (float, "P", "share of deliveries that probabilistic members may invert: is it kept?"),
     "measure": (SWITCH, "", "also measure loss, latency, load, ... (takes longer)"),
     "verdicts": (CHOICE, "", "all: a row for each delivery, not only for those that are out of order"),
