@@ -18,15 +18,7 @@ from whence.core.clock import Digest, Frame, FreeFrame, FreeId, Packed
 from whence.core.config import Settings
 from whence.core.member import Member
 from whence.core.order import layer as owners
-from whence.core.order.contract import (
-    Contract,
-    Gauge,
-    best_keys,
-    entries_for,
-    error_bound,
-    expected_error,
-    overtaking,
-)
+from whence.core.order.contract import Contract, Gauge, best_keys, entries_for, error_bound, expected_error, overtaking
 from whence.core.order.messages import SnapshotRequest, TicketState
 from whence.core.order.outputs import Arrived, Contracted, Deliver, Dropped, GaveUp, Moved
 from whence.core.ring.messages import Who

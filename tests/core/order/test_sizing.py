@@ -6,12 +6,7 @@ import math
 
 import pytest
 
-from whence.core.order.sizing import (
-    buffer_probability,
-    buffer_size,
-    needed_rounds,
-    recovery_fanout,
-)
+from whence.core.order.sizing import buffer_probability, buffer_size, needed_rounds, recovery_fanout
 from whence.errors import ConfigError
 
 

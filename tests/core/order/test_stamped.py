@@ -18,16 +18,7 @@ from whence.core.order.stamped import StampedOrdering
 from whence.core.order.survey.base import Message, Stamp
 from whence.core.order.survey.registry import make
 from whence.core.order.survey.vector import VectorStamp
-from whence.errors import (
-    AbsurdClock,
-    BadFrame,
-    BadMessage,
-    ConfigError,
-    RemoteError,
-    TooLarge,
-    UsageError,
-    WrongKind,
-)
+from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, RemoteError, TooLarge, UsageError, WrongKind
 from whence.lab.sim.soak import TIMED
 
 MS = 1_000_000

@@ -7,10 +7,7 @@ from tests.core.ring.world import World, config
 from whence.core.ring import State
 from whence.core.ring.base import agreed_epoch, told_epoch
 from whence.core.ring.context import Lost, Rejected
-from whence.core.ring.messages import (
-    Poll,
-    Tenure,
-)
+from whence.core.ring.messages import Poll, Tenure
 
 
 def test_a_founder_listens_first() -> None:

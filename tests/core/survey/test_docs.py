@@ -53,9 +53,3 @@ def test_the_python_is_python() -> None:
     for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         names: dict[str, object] = {"SECRET": b"x" * 32}
         exec(compile(example, "survey.md", "exec"), names)
-
-
-def test_what_it_names_is_there() -> None:
-    root = Path(__file__).parents[3]
-    for path in re.findall(r"`((?:src|examples|tests|docs)/[\w/.*]+)`", PAGE):
-        assert list(root.glob(path)), path

@@ -91,7 +91,7 @@ class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
 
 
 class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One generation's clock as data; `owed` and `level` as in `order.generations.GenerationClock`."""
+    """One generation's clock as data; `owed` and `level` as in `order.probabilistic.GenerationClock`."""
 
     generation: Count
     K: Count
