@@ -1,4 +1,4 @@
-"""The array engine decides what the core decides, on any number of threads and in any partition."""
+"""The array engine decides what the core decides, on any number of threads."""
 
 from __future__ import annotations
 
