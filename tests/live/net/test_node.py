@@ -316,7 +316,7 @@ def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMess
     a = wire.founded()
     inc, era = a.incarnation, a.member.ring.ctx.table.era
     receiver = Connection()
-    receiver.may_publish = False
+    receiver.is_publisher = False
     a.receive("b:1#1", encode(lie), True, receiver)
     wire.step(a)
     assert a.incarnation == inc and a.member.ring.ctx.table.era == era

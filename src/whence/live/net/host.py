@@ -406,16 +406,16 @@ class Host:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(hello)
             case Decide():
-                task = asyncio.ensure_future(self._decide(hello, connection.may_publish))
+                task = asyncio.ensure_future(self._decide(hello, connection.is_publisher))
                 self._deciding.add(task)
                 task.add_done_callback(self._deciding.discard)
 
-    async def _decide(self, decide: Decide, may_publish: bool) -> None:
+    async def _decide(self, decide: Decide, by_publisher: bool) -> None:
         """Somebody with the cluster's keys wants its ring founded again (rule C0)."""
         node, refused = self._nodes.get(decide.cluster), ""
         if node is None:
             refused = f"this process is not in {decide.cluster!r}"
-        elif not may_publish:
+        elif not by_publisher:
             refused = "a member that may only receive cannot decide that"
         elif len(self._deciding) > 1:
             refused = "another decision is being carried out"

@@ -329,7 +329,7 @@ class Node:
         input: Input
         try:
             message = decode(body)
-            if not connection.may_publish and isinstance(message, RingMessage):
+            if not connection.is_publisher and isinstance(message, RingMessage):
                 message = by_receiver(message)
             input = Received(sender, message)
             if self.backlog.full or (self._outbox is not None and self._outbox.full):

@@ -511,7 +511,7 @@ class _Accepted(asyncio.Protocol, Connection):
         if tls is not None:
             try:
                 self.name, role = tls_peer(tls)
-                self.may_publish = role == PUBLISHER
+                self.is_publisher = role == PUBLISHER
             except RemoteError as error:
                 owner.stats.unauthentic += 1
                 self.refuse(str(error))

@@ -30,14 +30,14 @@ class Route(NamedTuple):
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("closed", "forged", "may_publish", "name", "peer", "route", "urgent", "waiting")
+    __slots__ = ("closed", "forged", "is_publisher", "name", "peer", "route", "urgent", "waiting")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
         """The address of the other end: from its greeting; None before that."""
         self.name: str | None = None
         """Who it is by its certificate, where there is one."""
-        self.may_publish = True
+        self.is_publisher = True
         """Its certificate does not say that it only receives."""
         self.closed = False
         """Nothing more is taken from it."""
