@@ -39,7 +39,7 @@ CM_LIMIT: Final = 20_000
 
 
 @dataclass
-class Found:
+class Findings:
     """What is wrong with a history, so far."""
 
     notes: list[str]
@@ -58,7 +58,7 @@ def check(
     `blind`: ignore the recorded order. `clock_bytes`: memory for clocks at a time.
     """
     levels = asked_levels(history.file, levels, history.single, history.key.size)
-    found = Found(list(history.notes))
+    found = Findings(list(history.notes))
     started = perf_counter()
     graph = _reads(history, found)
     graph.clock_bytes = clock_bytes
@@ -81,7 +81,7 @@ def asked_levels(file: str, levels: Sequence[Level] | None, single: bool, size: 
 
 
 def settle_levels(
-    graph: Graph, levels: Sequence[Level], found: Found, operations: int, blind: bool = False
+    graph: Graph, levels: Sequence[Level], found: Findings, operations: int, blind: bool = False
 ) -> HistoryReport:
     """The levels of a history whose reads are known; `found` has those that are wrong by themselves."""
     history = graph.history
@@ -109,7 +109,7 @@ def settle_levels(
 # -- reads
 
 
-def _reads(history: History, found: Found) -> Graph:
+def _reads(history: History, found: Findings) -> Graph:
     """Read consistency and reads-from."""
     begin, key, value, keys = history.begin, history.key, history.value, history.keys
     txn = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))
@@ -156,7 +156,7 @@ def _note_aborted(history: History, value: Longs, notes: list[str]) -> None:
         )
 
 
-def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], found: Found) -> None:
+def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], found: Findings) -> None:
     marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
     for mark, pattern in [*marks, *((mark != 0, pattern) for pattern, mark in marked.items())]:
         places = np.flatnonzero(mark)
@@ -174,7 +174,7 @@ def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], found: F
 # -- levels
 
 
-def _levels(graph: Graph, levels: Sequence[Level], blind: bool, found: Found) -> tuple[Level, Ints] | None:
+def _levels(graph: Graph, levels: Sequence[Level], blind: bool, found: Findings) -> tuple[Level, Ints] | None:
     """Add what breaks the levels; returns the strongest of RC, RA and TCC that has a commit order, and that order."""
     order = graph.guess(blind)
     if order.size < graph.total:
@@ -199,7 +199,7 @@ def _levels(graph: Graph, levels: Sequence[Level], blind: bool, found: Found) ->
     return best
 
 
-def _causal(graph: Graph, found: Found) -> None:
+def _causal(graph: Graph, found: Findings) -> None:
     """Add the cycle in `so u wr`, or else the one that only version order closes."""
     for pattern, versions in (("CyclicCO", False), ("CyclicVersionOrder", True)):
         cycles, finding = causal_cycle(graph, pattern, versions)
@@ -209,7 +209,7 @@ def _causal(graph: Graph, found: Found) -> None:
             return
 
 
-def _registers(graph: Graph, levels: Sequence[Level], edges: Ints, found: Found) -> None:
+def _registers(graph: Graph, levels: Sequence[Level], edges: Ints, found: Findings) -> None:
     """CC: an edge that causal order alone contradicts. It contradicts every topological guess, so it was found."""
     seen: set[int] = set()
     for t2, t1, t3, key, _ in edges.tolist():
@@ -224,7 +224,7 @@ def _registers(graph: Graph, levels: Sequence[Level], edges: Ints, found: Found)
         found.shown.append(Anomaly("CyclicCF", cycle.txns, cycle.keys, cycle.detail, cycle.edges, cycle.guarantee))
 
 
-def _add(graph: Graph, pattern: str, reader: int, key: int, write: int, found: Found) -> None:
+def _add(graph: Graph, pattern: str, reader: int, key: int, write: int, found: Findings) -> None:
     """Count a read that is older than a write before it; the first of a pattern becomes a finding."""
     found.counts[pattern] += 1
     if found.counts[pattern] == 1 and graph.history.begin.size:
@@ -236,7 +236,7 @@ def _add(graph: Graph, pattern: str, reader: int, key: int, write: int, found: F
         found.shown.append(Anomaly(pattern, (reader, write), (graph.history.key_of(key),), detail))
 
 
-def _causal_memory(graph: Graph, order: Ints, found: Found) -> None:
+def _causal_memory(graph: Graph, order: Ints, found: Findings) -> None:
     """WriteHBInitRead and CyclicHB (Bouajjani et al. 2017): saturation of hb_o for the last operation of each session.
 
     hb_o contains the causal order on the past of o; and if a read r2 of o's session reads x from w2, and w1 writes x
