@@ -28,7 +28,7 @@ from pyspark.sql.types import ArrayType, IntegralType, NullType
 from whence.audit.history import Anomaly, CycleEdge, History, HistoryReport, Level, Op
 from whence.audit.history import check as check_one
 from whence.audit.history import kernels as k
-from whence.audit.history.check import BAD, Found, asked_levels, settle_levels
+from whence.audit.history.check import BAD, Findings, asked_levels, settle_levels
 from whence.audit.history.graph import NO_VERSIONS, Graph
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.model import INIT
@@ -203,9 +203,9 @@ class Giant:
         self._tell(report)
         return report
 
-    def _bad(self, known: DataFrame) -> Found:
+    def _bad(self, known: DataFrame) -> Findings:
         """How many reads are wrong by themselves, by pattern; and values that were written twice."""
-        found = Found([])
+        found = Findings([])
         for row in known.where((F.col("what") >= k.THIN) & (F.col("what") < VERSION)).groupBy("what").count().collect():
             found.counts[BAD_NAMES[row["what"]]] += row["count"]
         twice = known.where("twice = 1").count()
