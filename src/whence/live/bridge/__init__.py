@@ -1,4 +1,4 @@
-"""Beyond one cluster: bridges between clusters, and publishers that are no members (docs/survey.md)."""
+"""Beyond one cluster: bridges between clusters, and publishers that are not members (docs/survey.md)."""
 
 from whence.live.bridge.door import Client, Door
 from whence.live.bridge.envelope import Reader, Said, everywhere, local
