@@ -55,7 +55,6 @@ TOGETHER = {
     "tests/audit/spark/": "Spark: one session",
     "tests/audit/history/": "kernels of histories: compiled once",
     "tests/cli/test_history.py": "kernels of histories: compiled once",
-    "tests/audit/conform/test_store.py": "kernels of histories: compiled once",
     "tests/audit/judge/batch/": "kernels of the judge: compiled once",
     "tests/lab/scale/": "kernels of the array engine: compiled once",
     "tests/lab/paper/test_pco17.py": "kernels of the array engine: compiled once",

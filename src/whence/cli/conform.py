@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import math
 from typing import Final
@@ -18,7 +17,6 @@ from whence.audit.conform import (
     ConformSettings,
     run_suite,
 )
-from whence.audit.conform.store import StoreLoad, record
 from whence.cli.connect import run_until_stopped
 from whence.cli.show import console, progress
 from whence.errors import AdapterError, UsageError
@@ -34,15 +32,12 @@ def conform(args: argparse.Namespace) -> int:
         Adapter(args.order).run()
         return 0
     if not args.system:
-        if args.only or args.store or args.trace:
+        if args.only or args.trace:
             raise UsageError("which system? Add `-- COMMAND`, which starts one member of it")
         _teach(args.json)
         return 0
-    start = 30.0 if args.timeout is None else args.timeout  # to start a process takes longer than anything later
-    args.timeout = args.timeout or 10.0
-    if args.store is not None:
-        return _store(args)
-    settings = ConformSettings(args.members, args.timeout, args.hold, start)
+    limits = {} if args.timeout is None else {"timeout_s": args.timeout, "start_s": args.timeout}
+    settings = ConformSettings(nodes=args.members, hold_s=args.hold, **limits)
     return run_until_stopped(_suite(args, settings), unfinished=True)
 
 
@@ -57,17 +52,6 @@ async def _suite(args: argparse.Namespace, settings: ConformSettings) -> int:
     if report.error is not None:
         raise AdapterError(report.error)
     return 0 if report.ok else 1
-
-
-def _store(args: argparse.Namespace) -> int:
-    """Let clients use a store, and check their history at RC, RA and TCC."""
-    from whence.audit.history import check
-    from whence.audit.history.story import story
-
-    load = StoreLoad(nodes=args.members, lists=args.store == "list-append", timeout_s=args.timeout)
-    report = check(asyncio.run(record(args.system, load)))
-    print(json.dumps(report.as_dict(), default=str) if args.json else story(report))
-    return 0 if report.holds else 1
 
 
 def _teach(as_json: bool) -> None:

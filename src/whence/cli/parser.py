@@ -134,7 +134,6 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "certificate": (SWITCH, "", "with --out: also the commit order as a proof"),
     "only": (TEXTS, "SCENARIO", "this scenario; may be repeated"),
     "hold": (float, "S", "seconds that a cause is withheld"),
-    "store": (CHOICE, "", "the system is a store with Maelstrom's txn workload: check what its clients see"),
     "adapter": (SWITCH, "", "be a node of ours for `whence conform`, on standard input and output"),
     "json": (SWITCH, "", "print JSON: one object, or one a line"),
 }
@@ -348,18 +347,17 @@ consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. d
     ),
     "conform": Command(
         "try on any system what breaks causal broadcast",
-        "members=3 timeout hold=1 only trace store adapter order=reliable json",
+        "members=3 timeout hold=1 only trace adapter order=reliable json",
         """\
   whence conform                                         the scenarios, and what each of them breaks
   whence conform -- whence conform --adapter             ours
   whence conform -- python examples/conform_vector.py    another system, in one file
   whence conform --only triangle --trace out -- ./node   one scenario; its trace for `whence audit out`
-  whence conform --store rw-register -- ./node           a store: is what its clients see causally consistent?
 
 Starts one COMMAND process per member, speaks Maelstrom's message format with it, is its network, and tries what breaks
 causal broadcast. Exit code 0: all passed (or is not claimed), 1: something failed, 2: bad input. docs/conform.md
 """,
-        {"store": ("rw-register", "list-append"), "order": ("fifo", "causal", "reliable")},
+        {"order": ("fifo", "causal", "reliable")},
         {"system": {"nargs": "*", "metavar": "COMMAND", "help": "starts one member; put -- before it"}},
     ),
     "plan": Command(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 from asyncio.subprocess import PIPE
 from collections import Counter, deque
@@ -30,7 +29,6 @@ Body = dict[str, Any]
 
 CLIENT: Final = "c1"
 """The kit's name as a client."""
-CLIENTS: Final = re.compile(r"c\d+")
 LINE_LIMIT: Final = 1 << 20
 """The longest line in bytes."""
 
@@ -446,7 +444,7 @@ class System:
     def line(self, name: str, line: bytes) -> None:
         """A line of a node's output."""
         envelope = decode(line, name)
-        if CLIENTS.fullmatch(envelope.dest):
+        if envelope.dest == CLIENT:
             self._said(name, envelope.body)
         elif envelope.dest in self.names:
             self.network.route((name, envelope.dest), line)
@@ -496,7 +494,7 @@ class System:
                 future.set_exception(self._failure)
         self._asked.clear()
 
-    def _ask(self, name: str, body: Body, errors: bool = False, client: str = CLIENT) -> asyncio.Task[Body]:
+    def _ask(self, name: str, body: Body, errors: bool = False) -> asyncio.Task[Body]:
         """Send a request; the task returns the reply."""
         if self._failure is not None:
             raise self._failure
@@ -506,7 +504,7 @@ class System:
         self._asked[key] = future
         process = self._processes[name]
         patience = self.settings.start_s if body["type"] == "init" else self.settings.timeout_s
-        process.write(msgspec.json.encode(Envelope(client, name, {**body, "msg_id": self._msg_id})) + b"\n")
+        process.write(msgspec.json.encode(Envelope(CLIENT, name, {**body, "msg_id": self._msg_id})) + b"\n")
 
         async def answer() -> Body:
             try:
