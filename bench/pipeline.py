@@ -291,27 +291,19 @@ def stream_case(_: str, folder: Path) -> Row:
 
 
 def keyed_case(case: str, folder: Path) -> Row:
-    """`audit_stream` in a warm session: 20 runs as they would come from a table, or from our own source in blocks, four
-    files a batch, verdicts written as Parquet, from the start of the query to its end."""
+    """`audit_stream` in a warm session: 20 runs, four files a batch, verdicts written as Parquet, from the start of the
+    query to its end."""
     import pyarrow.parquet as pq
 
-    from whence.audit import audit_stream, register
-    from whence.audit.spark.growing import ROW_BYTES
+    from whence.audit import audit_stream
     from whence.audit.spark.tables import spark_schema
 
     spark = embedded()
-    sizes = [pq.read_metadata(file).num_rows for file in sorted(folder.glob("*.parquet"))]
-    rows = sum(sizes)
+    rows = sum(pq.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
 
     def work() -> None:
-        if case == "keyed blocks":
-            register(spark)
-            four = 4 * max(sizes) * ROW_BYTES
-            ours = spark.readStream.format("whence").option("blocks", "true").option("max_bytes", four)
-            steps = ours.load(str(folder))
-        else:
-            files = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 4)
-            steps = files.parquet(str(folder))
+        files = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 4)
+        steps = files.parquet(str(folder))
         with tempfile.TemporaryDirectory() as out:
             found = audit_stream(steps, exceptions=case != "keyed")
             sink = found.writeStream.format("parquet").option("checkpointLocation", f"{out}/saved")
@@ -413,7 +405,6 @@ CASES: dict[str, Callable[[str, Path], Row]] = {
     "stream": stream_case,
     "keyed": keyed_case,
     "keyed exceptions": keyed_case,
-    "keyed blocks": keyed_case,
     "many": runs_case,
     "rows": rows_case,
 }
@@ -511,7 +502,6 @@ def streams(place: Path, rows: int) -> Iterator[Row]:
     names = {
         "keyed": "audit_stream",
         "keyed exceptions": "audit_stream(exceptions=True)",
-        "keyed blocks": "audit_stream(exceptions=True) of blocks",
     }
     for case, name in names.items():
         keyed, _ = measured(case, str(folder))

@@ -28,7 +28,7 @@ from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code
 from whence.audit.judge.follow import CHECKPOINTS
 from whence.audit.spark import blocks, stream
-from whence.audit.spark.growing import GrowingReader, reach, read
+from whence.audit.spark.growing import reach, read
 from whence.audit.spark.keyed import fed
 from whence.audit.spark.stream import StreamAudit, finished, read_mark
 from whence.audit.spark.tables import arrow_schema
@@ -231,29 +231,6 @@ def test_the_source_takes_complete_lines_and_row_groups_only(tmp_path: Path) -> 
     file.write_bytes(text[:one])
     with pytest.raises(TraceError, match="a trace only grows"):
         read(str(file), one, 3 * one)
-
-
-def test_the_source_in_blocks_has_the_same_rows(tmp_path: Path) -> None:
-    """Of two runs in one file, with a line that is no row; of a Parquet file, from its second row group on."""
-    rows = [Row(f"r{n % 2}", "main", "a#1", n, n, "publish", event=f"a#1/{n}") for n in range(6)]
-    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
-    (tmp_path / "a.jsonl").write_bytes(b"".join([*lines[:3], b"no row\n", *lines[3:]]))
-    pq.write_table(as_table(rows), tmp_path / "b.parquet", row_group_size=2)
-    reader = GrowingReader(str(tmp_path), 1 << 20, blocks=True)
-    found: dict[str, list[tuple[str, int]]] = {}
-    for span in reader.partitions({"b.parquet": 1}, reach(tmp_path, {}, None)):
-        for batch in reader.read(span):
-            assert tuple(batch.schema.names) == blocks.BLOCK_COLUMNS
-            [one] = batch.to_pylist()
-            table = pa.ipc.open_stream(one["block"]).read_all()
-            where = table["position" if one["run"] == blocks.REFUSED else "lseq"].to_pylist()
-            names = [Path(str(file)).name for file in table["file"].to_pylist()]
-            found.setdefault(one["run"], []).extend(zip(names, where, strict=True))
-    assert {run: sorted(places) for run, places in found.items()} == {
-        blocks.REFUSED: [("a.jsonl", 4)],  # its line
-        "r0": [("a.jsonl", 0), ("a.jsonl", 2), ("a.jsonl", 4), ("b.parquet", 2), ("b.parquet", 4)],
-        "r1": [("a.jsonl", 1), ("a.jsonl", 3), ("a.jsonl", 5), ("b.parquet", 3), ("b.parquet", 5)],
-    }
 
 
 def test_rows_of_a_stream_need_the_required_columns_only() -> None:
@@ -476,11 +453,12 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(tmp_path: Path, capsy
 
 KEYED = """
 import sys
-from whence.audit import audit_stream, register
+from whence.audit import audit_stream
 from whence.audit.spark.session import session
+from whence.audit.spark.tables import spark_schema
 spark = session("local[1]", "1g")
-register(spark)
-steps = spark.readStream.format("whence").option("max_bytes", 100_000).option("blocks", sys.argv[4]).load(sys.argv[1])
+files = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 2)
+steps = files.parquet(sys.argv[1])
 sink = audit_stream(steps).writeStream.format("parquet").option("checkpointLocation", sys.argv[2] + "/saved")
 trigger = {"availableNow": True} if sys.argv[3] == "once" else {"processingTime": "100 milliseconds"}
 sink.trigger(**trigger).start(sys.argv[2] + "/found").awaitTermination()
@@ -488,32 +466,31 @@ sink.trigger(**trigger).start(sys.argv[2] + "/found").awaitTermination()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["false", "true"], ids=["rows", "blocks"])
-def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     """`audit_stream` in a process that is killed (-9) after some of its batches, whatever it is doing then. The next
     one goes on from the state store: together each verdict once, those of the batch."""
     trace = tmp_path / "trace"
     trace.mkdir()
     rows = [row for table in make(8_000, runs=2, origins=3, members=30, wrongs=3)[0] for row in to_rows(table)]
     verdicts, violations = batch(rows)
-    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
-    parts = [lines[k::8] for k in range(8)]  # out of order, so that much waits from one batch to the next
+    parts = [as_table(rows[k::8]) for k in range(8)]  # out of order, so that much waits from one batch to the next
     command = [sys.executable, "-c", KEYED, str(trace), str(tmp_path)]
 
     def write(some: Iterable[int]) -> None:
         for k in some:
-            (trace / f"{k}.jsonl").write_bytes(b"".join(parts[k]))
+            pq.write_table(parts[k], tmp_path / "part")
+            (tmp_path / "part").rename(trace / f"{k}.parquet")
 
     write(range(5))
     with (tmp_path / "said").open("wb") as said:
-        first = subprocess.Popen([*command, "on", kind], stdout=said, stderr=said, start_new_session=True)
+        first = subprocess.Popen([*command, "on"], stdout=said, stderr=said, start_new_session=True)
     try:
         wait_for((tmp_path / "saved" / "commits" / "1").exists)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
     write(range(5, 8))
-    done = subprocess.run([*command, "once", kind], capture_output=True)
+    done = subprocess.run([*command, "once"], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     found = spark.read.parquet(str(tmp_path / "found"))
     assert by_step(r.asDict() for r in found.where("verdicts is not null").select("verdicts.*").collect()) == verdicts

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 BLOCKS: Final = "run string, cluster string, rows long, block binary, piece long"
 """`piece`: where the block comes from; in this order rows mostly need no sorting."""
 
-BLOCK_COLUMNS: Final = ("run", "cluster", "rows", "block", "piece")
-
 BLOCK_ROWS: Final = 1 << 18
 """Rows that are packed at a time: large enough for their dictionaries to pay."""
 
@@ -149,7 +147,7 @@ def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatc
     data = pa.array([pack(table)], pa.binary())
     named = pa.array([run]), pa.array([cluster]), pa.array([table.num_rows])
     number = pa.array([piece], pa.int64())
-    return pa.RecordBatch.from_arrays([*named, data, number], names=list(BLOCK_COLUMNS))
+    return pa.RecordBatch.from_arrays([*named, data, number], names=["run", "cluster", "rows", "block", "piece"])
 
 
 def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:

@@ -1,28 +1,17 @@
-"""A Spark source for traces that grow: JSON lines to which members append, Parquet files that appear when complete.
+"""How far traces have grown: JSON lines to which members append, Parquet files that appear when complete.
 
-Spark's own file source takes a file once, when it appears. This one remembers how far it has read each file: an offset
-is `{file: n}`, n the bytes of a JSON file (always behind a complete line), or the row groups of a Parquet file. Spark
-writes the offsets of every batch into its checkpoint before it runs it, so a batch that is run again has the same rows.
-What is a row and what is not is `ingest`'s to say.
-
-It is the stream of the source `whence` (`whence.audit.spark.sources`).
+An offset is `{file: n}`, n the bytes of a JSON file (always behind a complete line), or the row groups of a Parquet
+file. What is between two offsets never changes, so a batch that is run again has the same rows. What is a row and what
+is not is `ingest`'s to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-)
 
 from whence.audit.spark import ingest
 from whence.audit.spark.place import found
@@ -30,8 +19,7 @@ from whence.audit.trace.schema import COLUMNS, PARQUET
 from whence.errors import TraceError
 
 BATCH_BYTES: Final = 16 << 20
-"""Bytes of trace in one batch, unless the option `max_bytes` says otherwise: what memory and the time of a batch grow
-with."""
+"""Bytes of trace in one batch: what memory and the time of a batch grow with."""
 
 ROW_BYTES: Final = 200
 """Of a row as JSON, about. A row of a Parquet file counts as much: on disk it is smaller, in memory it is not."""
@@ -39,48 +27,6 @@ ROW_BYTES: Final = 200
 _BLOCK: Final = 1 << 20
 _NAMES: Final = tuple(column.name for column in COLUMNS)
 Offset = dict[str, int]
-
-
-class Span(InputPartition):
-    """What one task reads: bytes or row groups `first` to `end` of a file."""
-
-    def __init__(self, file: str, first: int, end: int) -> None:
-        super().__init__((file, first, end))
-
-
-class GrowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """How far there is something to read, and the reading."""
-
-    def __init__(self, path: str, max_bytes: int, blocks: bool = False) -> None:
-        self._path = Path(path)
-        self._max_bytes = max_bytes
-        self._blocks = blocks
-        self._target: Offset | None = None
-
-    def initialOffset(self) -> Offset:
-        return {}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxBytes(self._max_bytes)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._target = reach(self._path, {}, None)
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        room = None if isinstance(limit, ReadAllAvailable) else self._max_bytes
-        return reach(self._path, start, room, self._target)
-
-    def partitions(self, start: Offset, end: Offset) -> list[Span]:
-        grown = ((file, start.get(file, 0), n) for file, n in end.items())
-        return [Span(str(self._path / file), first, n) for file, first, n in grown if n > first]
-
-    def read(self, partition: Span) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        if self._blocks:
-            from whence.audit.spark.blocks import of_piece  # lazily, as in `sources`
-
-            yield from of_piece(0, piece_of(*partition.value))
-        else:
-            yield from read(*partition.value).to_batches()
 
 
 # -- how far
@@ -149,17 +95,14 @@ def _groups(file: Path, old: int, room: int | None) -> tuple[int, int]:
 
 
 def read(file: str, first: int, end: int) -> pa.Table:
-    """These bytes or row groups, as rows of `ingest.RAW`."""
-    return ingest.raw_rows(file, *ingest.read_piece(piece_of(file, first, end), _NAMES))
-
-
-def piece_of(file: str, first: int, end: int) -> ingest.Piece:
-    """The piece of the file that these bytes or row groups are."""
+    """The rows in bytes or row groups `first` to `end` of a file, as rows of `ingest.RAW`."""
     if not is_parquet(Path(file)):
         if Path(file).stat().st_size < end:
             raise TraceError(f"{file}: it was {end} bytes long and is shorter now; a trace only grows")
-        return ingest.Piece(file, False, (), first, end, 0, None)
-    footer = pq.read_metadata(file)
-    sizes = [footer.row_group(g).num_rows for g in range(end)]
-    before, upto = sum(sizes[:first]), sum(sizes)
-    return ingest.Piece(file, True, tuple(range(first, end)), before, upto, upto - before, None)
+        piece = ingest.Piece(file, False, (), first, end, 0, None)
+    else:
+        footer = pq.read_metadata(file)
+        sizes = [footer.row_group(g).num_rows for g in range(end)]
+        before, upto = sum(sizes[:first]), sum(sizes)
+        piece = ingest.Piece(file, True, tuple(range(first, end)), before, upto, upto - before, None)
+    return ingest.raw_rows(file, *ingest.read_piece(piece, _NAMES))

@@ -22,7 +22,7 @@ from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch.coding import READ, Run
 from whence.audit.judge.batch.tables import told, violations_table
 from whence.audit.spark import gate
-from whence.audit.spark.blocks import BLOCK_COLUMNS, BLOCKS, REFUSED, pack, packed, unpacked
+from whence.audit.spark.blocks import BLOCKS, REFUSED, pack, packed, unpacked
 from whence.audit.spark.tables import arrow_schema, spark_schema
 from whence.audit.trace import Row
 
@@ -42,17 +42,16 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     """A stream of steps -> a stream of findings, with the columns `verdicts` and `violations`, structs of which one is
     filled: `found.where("violations is not null").select("violations.*")`.
 
-    `df` has the columns that `whence.audit.audit` takes, or it is our own source with the option `blocks`, which
-    is faster. Rows that cannot be judged are passed over. A delivery whose publish has not come waits. What
-    depends on rows that may still come (`agreement`, doubts) is for the audit at the end. The state of a run grows with
-    the events in it. `exceptions`: verdicts only on deliveries that are not in order; to write one for each is most of
-    the work."""
+    `df` has the columns that `whence.audit.audit` takes. Rows that cannot be judged are passed over. A delivery whose
+    publish has not come waits. What depends on rows that may still come (`agreement`, doubts) is for the audit at the
+    end. The state of a run grows with the events in it. `exceptions`: verdicts only on deliveries that are not in
+    order; to write one for each is most of the work."""
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     from whence.audit.spark.session import check_workers
 
     check_workers(df.sparkSession)
-    blocks = df if tuple(df.columns) == BLOCK_COLUMNS else gate.rows(df).mapInArrow(packed, BLOCKS)
+    blocks = gate.rows(df).mapInArrow(packed, BLOCKS)
     keyed = blocks.where(f"run != '{REFUSED}'").select("run", "cluster", "block").groupBy("run", "cluster")
     work = partial(_judged, exceptions)
     found = keyed.applyInPandasWithState(work, _FOUND, _STATE, "append", GroupStateTimeout.NoTimeout)

@@ -1,9 +1,8 @@
-"""Traces as a source of Spark, for `spark.read` and `spark.readStream`.
+"""Traces as a source of Spark, for `spark.read`.
 
     from whence.audit import register
     register(spark)
     rows = spark.read.format("whence").load("s3://bucket/traces")       # then: whence.audit.audit(rows)
-    rows = spark.readStream.format("whence").load("traces")             # files that grow, a directory of this machine
 
 The rows have the columns of the table `events`, and `position`, `bad` and `raw`: where something is no row, `bad` says
 why, with its text in `raw`; `audit` puts it into the quarantine. A partition is a piece of a file. Spark does not prune
@@ -25,9 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from whence.audit.spark import ingest
-from whence.audit.spark.growing import BATCH_BYTES, GrowingReader
 from whence.audit.spark.ingest import Bad, Piece
-from whence.audit.spark.place import is_local, place_of
 from whence.audit.trace.schema import COLUMNS
 from whence.errors import UsageError
 
@@ -50,37 +47,17 @@ def _paths(options: MutableMapping[str, str]) -> list[str]:
 
 
 class _Traces(DataSource):
-    """`format("whence")`: traces as files, directories and globs, anywhere. As a stream: a directory of this machine;
-    option `max_bytes`: of trace in a batch; option `blocks`: rows in blocks, for `audit_stream`, so that Spark has a
-    handful of rows to carry instead of each of the trace."""
+    """`format("whence")`: traces as files, directories and globs, anywhere."""
 
     @classmethod
     def name(cls) -> str:
         return "whence"
 
-    @property
-    def _blocks(self) -> bool:
-        return self.options.get("blocks", "false").lower() == "true"
-
     def schema(self) -> StructType | str:
-        if self._blocks:
-            from whence.audit.spark.blocks import BLOCKS  # lazily: where rows are read, nobody needs the judge
-
-            return BLOCKS
         return from_arrow_schema(ingest.RAW)
 
     def reader(self, schema: StructType) -> _TraceReader:
-        if self._blocks:
-            raise UsageError(
-                "blocks are for streams (audit_stream); of files, audit_files and `whence audit` make them"
-            )
         return _TraceReader(_paths(self.options), schema.names)
-
-    def streamReader(self, schema: StructType) -> GrowingReader:
-        (path,) = _paths(self.options)
-        if not is_local(path):
-            raise UsageError(f"{path}: a stream follows a directory of this machine; read a store with spark.read")
-        return GrowingReader(place_of(path), int(self.options.get("max_bytes", BATCH_BYTES)), self._blocks)
 
 
 class _TraceReader(DataSourceReader):
