@@ -12,13 +12,13 @@ from whence.audit.trace.otel import COUNTER, read_spans
 PRODUCER, CONSUMER = 4, 5
 
 
-def span(name: str, kind: int | str, count: int | None, *links: str, key: str = COUNTER) -> dict[str, Any]:
+def span(name: str, kind: int | str, count: int | None, *links: str) -> dict[str, Any]:
     return {
         "traceId": "t",
         "spanId": name,
         "kind": kind,
         "startTimeUnixNano": "1700000000000000000",
-        "attributes": [] if count is None else [{"key": key, "value": {"intValue": str(count)}}],
+        "attributes": [] if count is None else [{"key": COUNTER, "value": {"intValue": str(count)}}],
         "links": [{"traceId": "t", "spanId": link} for link in links],
     }
 
@@ -74,8 +74,6 @@ def test_without_a_counter_nothing_is_taken(tmp_path: Path) -> None:
     bad = request("d", span("qd", CONSUMER, None, "q"))
     made = read_spans([write(tmp_path / "a.json", QUESTION, ANSWER, bad)])
     assert [(r.line, "no attribute 'whence.counter'" in r.reason) for r in made.refused] == [(3, True)]
-    other = request("d", span("qd", CONSUMER, 0, "q", key="my.count"))
-    assert read_spans([write(tmp_path / "o.json", other)], counter="my.count").refused == []
 
 
 def test_missing_spans_are_in_doubt_and_accuse_nobody(tmp_path: Path) -> None:

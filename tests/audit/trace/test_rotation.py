@@ -20,7 +20,8 @@ def sample(n: int, first: int = 0) -> list[Row]:
 
 def test_full_segments_are_parquet_and_all_rows_are_there(tmp_path: Path) -> None:
     trace = RotatingTrace(tmp_path / "n1.parquet", rows=10)
-    trace.append_many(sample(35))
+    for row in sample(35):
+        trace.append(row)
     trace.flush()
     assert (tmp_path / "n1-000004.jsonl").exists()
     trace.close()
@@ -35,7 +36,8 @@ def test_the_next_life_goes_on_with_the_next_number(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing written leaves nothing"
     for first in (0, 12):
         trace = RotatingTrace(tmp_path / "n1.parquet", rows=10)
-        trace.append_many(sample(12, first))
+        for row in sample(12, first):
+            trace.append(row)
         trace.close()
     assert len(trace_files(tmp_path)) == 4
     assert list(read(tmp_path)) == sample(24)
@@ -47,7 +49,8 @@ def test_a_segment_that_cannot_become_parquet_stays(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(ParquetTrace, "_write", full)
     trace = RotatingTrace(tmp_path / "n1.parquet", rows=10)
-    trace.append_many(sample(15))
+    for row in sample(15):
+        trace.append(row)
     trace.close()
     assert "No space left" in str(trace.failed[0])
     assert list(read(tmp_path)) == sample(15)

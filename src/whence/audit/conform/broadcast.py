@@ -58,7 +58,7 @@ class _History:
                 self._broadcast(line, op)
             elif what == "read" and kind == "ok":
                 self._read(line, op)
-        made = rows(self._steps, self._file, "", order, ended=True)
+        made = rows(self._steps, self._file, order, ended=True)
         if not made.rows:
             raise TraceError(f"{self._file}: no broadcast and no read in this history")
         return Imported(made.rows, self._refused + made.refused)

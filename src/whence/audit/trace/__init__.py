@@ -1,6 +1,6 @@
 """The trace of a run: schema, writers, readers, ShiViz. Independent of the protocol."""
 
-from whence.audit.trace.read import TraceReader, read, trace_files
+from whence.audit.trace.read import read, trace_files
 from whence.audit.trace.replay import by_member, in_causal_order
 from whence.audit.trace.schema import COLUMNS, KINDS, PARQUET, TRACE_VERSION, Column, Row
 from whence.audit.trace.write import JsonlTrace, MemoryTrace, ParquetTrace, RotatingTrace, TraceWriter, open_trace
@@ -16,7 +16,6 @@ __all__ = [
     "ParquetTrace",
     "RotatingTrace",
     "Row",
-    "TraceReader",
     "TraceWriter",
     "by_member",
     "in_causal_order",

@@ -45,7 +45,7 @@ def event_id(name: str, process: str) -> str:
     return f"{name}@{process}#1"
 
 
-def rows(steps: Iterable[ForeignStep], run: str, cluster: str, order: str, ended: bool = False) -> Imported:
+def rows(steps: Iterable[ForeignStep], run: str, order: str, ended: bool = False) -> Imported:
     """The steps of each process by its counter. A number that is missing stays missing, and what depends on it is in
     doubt; of two steps with the same number the first is taken. Counters begin with the least number of all, 0 or 1: a
     process that begins there begins with nothing and promises `order`; of another the first steps are missing.
@@ -63,14 +63,14 @@ def rows(steps: Iterable[ForeignStep], run: str, cluster: str, order: str, ended
         ordered = sorted(by_number.values(), key=lambda step: step.number)
         member, lseq, due = f"{process}#1", 1, first
         if ordered[0].number == first:
-            out.append(Row(run, cluster, member, 0, ordered[0].t_ns, "join", reason="genesis", order=order))
+            out.append(Row(run, "", member, 0, ordered[0].t_ns, "join", reason="genesis", order=order))
         for step in ordered:
             lseq += step.number - due  # numbers that are missing
             for event in step.events or (None,):
                 origin = event.partition("@")[2] if event else None
-                out.append(Row(run, cluster, member, lseq, step.t_ns, step.kind, event=event, origin=origin or None))
+                out.append(Row(run, "", member, lseq, step.t_ns, step.kind, event=event, origin=origin or None))
                 lseq += 1
             due = step.number + 1
         if ended:
-            out.append(Row(run, cluster, member, lseq, ordered[-1].t_ns, "leave"))
+            out.append(Row(run, "", member, lseq, ordered[-1].t_ns, "leave"))
     return Imported(out, refused)

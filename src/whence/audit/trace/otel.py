@@ -20,8 +20,6 @@ from whence.errors import TraceError
 
 COUNTER: Final = "whence.counter"
 """The attribute with the process's count of its steps."""
-DOCUMENT_LIMIT: Final = 256 << 20
-"""Bytes of a file that is one document. One request a line may be of any size."""
 
 _PRODUCER: Final = (4, "SPAN_KIND_PRODUCER")
 _CONSUMER: Final = (5, "SPAN_KIND_CONSUMER")
@@ -77,9 +75,7 @@ class _Place(msgspec.Struct, frozen=True):
     line: int
 
 
-def read_spans(
-    paths: Iterable[Path], *, order: str = "causal", counter: str = COUNTER, run: str = "otel", cluster: str = ""
-) -> Imported:
+def read_spans(paths: Iterable[Path], *, order: str = "causal") -> Imported:
     """The spans in these files as one run."""
     refused: list[NotTaken] = []
     spans = [place for path in paths for place in _spans(path, refused)]
@@ -92,31 +88,30 @@ def read_spans(
     steps: list[ForeignStep] = []
     for place in spans:
         try:
-            steps += _steps(place, counter, published, known)
+            steps += _steps(place, published, known)
         except ValueError as why:
             refused.append(NotTaken(place.file, place.line, f"span {place.span.span_id}: {why}"))
-    made = rows(steps, run, cluster, order)
+    made = rows(steps, "otel", order)
     return Imported(made.rows, refused + made.refused)
 
 
 def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Place]:
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    request = _decode(line)
-                except _NO_REQUEST as error:
-                    if number == 1 and path.stat().st_size <= DOCUMENT_LIMIT and line.lstrip()[:1] == b"{":
-                        with suppress(*_NO_REQUEST):
-                            yield from _places(_decode(path.read_bytes()), path, 1)
-                            return
-                    refused.append(NotTaken(str(path), number, f"no OTLP request: {error}"))
-                    continue
-                yield from _places(request, path, number)
+        text = path.read_bytes()
     except OSError as error:
         raise TraceError(f"{path}: cannot read: {error.strerror or error}") from error
+    with suppress(*_NO_REQUEST):
+        yield from _places(_decode(text), path, 1)
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            request = _decode(line)
+        except _NO_REQUEST as error:
+            refused.append(NotTaken(str(path), number, f"no OTLP request: {error}"))
+        else:
+            yield from _places(request, path, number)
 
 
 def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
@@ -129,18 +124,16 @@ def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
                 yield _Place(span, process, str(path), line)
 
 
-def _steps(
-    place: _Place, counter: str, published: dict[tuple[str, str], str], known: set[tuple[str, str]]
-) -> Iterator[ForeignStep]:
+def _steps(place: _Place, published: dict[tuple[str, str], str], known: set[tuple[str, str]]) -> Iterator[ForeignStep]:
     """The step that a span is, unless it has nothing to do with messages. ValueError: it should be one and is none."""
     span = place.span
     sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
-    number = _number(span.attributes, counter)
+    number = _number(span.attributes)
     if number is None and not sends and not takes:
         return
     if number is None:
         raise ValueError(
-            f"no attribute {counter!r}: it has to count the steps of its process (0, 1, 2, ...), as times of "
+            f"no attribute {COUNTER!r}: it has to count the steps of its process (0, 1, 2, ...), as times of "
             "different machines order nothing"
         )
     if not place.process:
@@ -159,16 +152,16 @@ def _steps(
     yield ForeignStep(place.process, number, kind, events, t_ns, place.file, place.line)
 
 
-def _number(attributes: Sequence[_Attribute], counter: str) -> int | None:
+def _number(attributes: Sequence[_Attribute]) -> int | None:
     """The value of the counter, if it is there."""
-    value = next((attribute.value for attribute in attributes if attribute.key == counter), None)
+    value = next((attribute.value for attribute in attributes if attribute.key == COUNTER), None)
     if value is None:
         return None
     number = value.get("intValue")
     if isinstance(number, str) and number.isdecimal() and len(number) < 19:
         number = int(number)
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 60:
-        raise ValueError(f"the attribute {counter!r} is {str(value)[:60]}, not an intValue of 0 or more")
+        raise ValueError(f"the attribute {COUNTER!r} is {str(value)[:60]}, not an intValue of 0 or more")
     return number
 
 

@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol, Self
 import msgspec
 
 from whence.audit.trace.parquet import ENCODINGS, arrow_schema, import_pyarrow
-from whence.audit.trace.read import TraceReader
+from whence.audit.trace.read import read
 from whence.audit.trace.schema import Row
 from whence.errors import TraceError, UsageError
 
@@ -27,9 +27,6 @@ class TraceWriter(Protocol):
 
     def append(self, row: Row) -> None:
         """Add one row."""
-
-    def append_many(self, rows: Iterable[Row]) -> None:
-        """Add many rows, faster than one by one."""
 
     def close(self) -> None:
         """Finish the trace. Closing again does nothing."""
@@ -44,9 +41,6 @@ class MemoryTrace:
     def append(self, row: Row) -> None:
         self.rows.append(row)
 
-    def append_many(self, rows: Iterable[Row]) -> None:
-        self.rows.extend(rows)
-
     def close(self) -> None:
         pass
 
@@ -56,8 +50,6 @@ class _FileTrace(ABC):
     depends only on the rows."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int, mode: str, partial: Path | None = None) -> None:
-        if batch < 1:
-            raise UsageError(f"batch must be at least 1, not {batch}")
         self.path = Path(path)
         self.closed = False
         self._batch = batch
@@ -74,6 +66,7 @@ class _FileTrace(ABC):
             self.flush()
 
     def append_many(self, rows: Iterable[Row]) -> None:
+        """Add many rows, faster than one by one."""
         source = iter(rows)
         while chunk := list(islice(source, self._batch - len(self._rows))):
             self._rows += chunk
@@ -102,10 +95,11 @@ class _FileTrace(ABC):
     def _discarding(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, TraceError) as error:
+        except TraceError:
             self.discard()
-            if isinstance(error, TraceError):
-                raise
+            raise
+        except OSError as error:
+            self.discard()
             raise TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}") from error
 
     @abstractmethod
@@ -188,15 +182,13 @@ class RotatingTrace:
     `path` is `dir/name.parquet`; the files are `dir/name-000001.parquet`, ... and `dir/name-000007.jsonl` at the end.
     """
 
-    def __init__(self, path: str | os.PathLike[str], rows: int = 65_536, batch: int = 1_024) -> None:
-        if rows < 1:
-            raise UsageError(f"rows must be at least 1, not {rows}")
+    def __init__(self, path: str | os.PathLike[str], rows: int = 65_536) -> None:
         self.path = Path(path)
         import_pyarrow(self.path)  # fails now if pyarrow is missing
         self.closed = False
-        self.failed: list[TraceError] = []
+        self.failed: list[TraceError | OSError] = []
         """Why segments stayed JSON lines, such as a full disk. No row is lost by that."""
-        self._most, self._size = rows, batch
+        self._most = rows
         self._converter = ThreadPoolExecutor(1, thread_name_prefix="whence-trace")
         self._number = _last_number(self.path)
         self._rows = 0
@@ -209,15 +201,11 @@ class RotatingTrace:
             self._number += 1
             self._rows = 0
             name = f"{self.path.stem}-{self._number:06d}.jsonl"
-            self._segment = JsonlTrace(self.path.with_name(name), self._size)
+            self._segment = JsonlTrace(self.path.with_name(name))
         self._segment.append(row)
         self._rows += 1
         if self._rows >= self._most:
             self._rotate()
-
-    def append_many(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self.append(row)
 
     def flush(self) -> None:
         """Make all rows visible to readers."""
@@ -233,12 +221,10 @@ class RotatingTrace:
     def _convert(self, segment: Path) -> None:
         try:
             with ParquetTrace(segment.with_suffix(".parquet")) as out:
-                out.append_many(TraceReader(segment))
+                out.append_many(read(segment))
             segment.unlink()
-        except TraceError as error:
+        except (TraceError, OSError) as error:
             self.failed.append(error)
-        except OSError as error:
-            self.failed.append(TraceError(f"{segment}: cannot become Parquet: {error.strerror or error}"))
 
     def close(self) -> None:
         """Finish the last segment; waits until all are Parquet."""
