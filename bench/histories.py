@@ -107,8 +107,9 @@ def one_process(path: Path, blind: bool = False, clock_bytes: int | None = None)
     for _ in range(2):
         started, worked = time.perf_counter(), time.process_time()
         columns = from_table(pq.read_table(path), str(path))
+        columns.recorded = None if blind else columns.recorded
         read = time.perf_counter() - started
-        report = check(columns, blind=blind, clock_bytes=clock_bytes or CLOCK_BYTES)
+        report = check(columns, clock_bytes=clock_bytes or CLOCK_BYTES)
         took = time.perf_counter() - started
     cpu = time.process_time() - worked
     return {
@@ -177,7 +178,9 @@ def recorded_files() -> Row:
     for name in ("arrays", "arrays_blind"):
         worked = time.process_time()
         for each in found:
-            check(each, levels, blind=name == "arrays_blind")
+            if name == "arrays_blind":
+                each.recorded = None
+            check(each, levels)
         figures[f"{name}_cpu_s"] = time.process_time() - worked
     return figures
 

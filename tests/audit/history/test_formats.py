@@ -185,6 +185,10 @@ def test_loading_transactions(tmp_path: Path) -> None:
         "2 writes of loading transactions were dropped" in notes_of(tmp_path, "w(1,0,0,0)\nw(2,0,0,0)\nr(1,0,1,1)")[0]
     )
     assert "line 2: the initial value of key 1 is written" in notes_of(tmp_path, "w(1,5,0,0)\nw(1,0,0,1)")[0]
+    columns = {"session": [0, 0, 1], "txn": [0, 1, 0], "kind": ["w", "r", "r"], "key": [1] * 3}
+    pq.write_table(pa.table(columns | {"value": pa.nulls(3, pa.int64())}), tmp_path / "a.parquet")
+    report = check(read(tmp_path / "a.parquet"))
+    assert report.holds and report.operations == 2 and "1 writes of loading" in report.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -50,19 +50,17 @@ class Findings:
     """Those that are told."""
 
 
-def check(
-    history: History, levels: Sequence[Level] | None = None, blind: bool = False, clock_bytes: int = CLOCK_BYTES
-) -> HistoryReport:
+def check(history: History, levels: Sequence[Level] | None = None, clock_bytes: int = CLOCK_BYTES) -> HistoryReport:
     """The verdicts of these levels (default: RC, RA, TCC, and for single operations CC and CCv), with findings.
 
-    `blind`: ignore the recorded order. `clock_bytes`: memory for clocks at a time.
+    `clock_bytes`: memory for clocks at a time.
     """
     levels = asked_levels(history.file, levels, history.single, history.key.size)
     found = Findings(list(history.notes))
     started = perf_counter()
     graph = _reads(history, found)
     graph.clock_bytes = clock_bytes
-    report = settle_levels(graph, levels, found, history.key.size, blind)
+    report = settle_levels(graph, levels, found, history.key.size)
     report.seconds = perf_counter() - started
     return report
 
@@ -80,13 +78,11 @@ def asked_levels(file: str, levels: Sequence[Level] | None, single: bool, size: 
     return levels
 
 
-def settle_levels(
-    graph: Graph, levels: Sequence[Level], found: Findings, operations: int, blind: bool = False
-) -> HistoryReport:
+def settle_levels(graph: Graph, levels: Sequence[Level], found: Findings, operations: int) -> HistoryReport:
     """The levels of a history whose reads are known; `found` has those that are wrong by themselves."""
     history = graph.history
     clean = not any("RC" in PATTERNS[pattern][0] for pattern in found.counts)
-    best = _levels(graph, levels, blind, found)
+    best = _levels(graph, levels, found)
     verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in found.counts) for level in levels}
     if "CCv" in verdicts:
         verdicts["CCv"] = clean and best is not None and best[0] == "TCC"
@@ -174,9 +170,9 @@ def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], found: F
 # -- levels
 
 
-def _levels(graph: Graph, levels: Sequence[Level], blind: bool, found: Findings) -> tuple[Level, Ints] | None:
+def _levels(graph: Graph, levels: Sequence[Level], found: Findings) -> tuple[Level, Ints] | None:
     """Add what breaks the levels; returns the strongest of RC, RA and TCC that has a commit order, and that order."""
-    order = graph.guess(blind)
+    order = graph.guess()
     if order.size < graph.total:
         _causal(graph, found)
         return None

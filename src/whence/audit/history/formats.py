@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from whence.audit.history import edn
-from whence.audit.history.model import History, Op, Status, Transaction, settle, without_loading
+from whence.audit.history.model import History, Op, Status, Transaction, settle
 from whence.audit.history.tables import bad_line, decoded, from_table, from_text, read_parquet
 from whence.errors import HistoryError
 
@@ -204,7 +204,7 @@ def read_bincode(path: Path, raw: bytes) -> History:
     if data.at != len(raw):
         raise HistoryError(f"{path}, byte {data.at}: {len(raw) - data.at} bytes after the end of the history")
     notes = [f"{failed} operations that did not succeed were left out"] if failed else []
-    return without_loading(settle(str(path), txns, notes=notes))
+    return settle(str(path), txns, notes=notes)
 
 
 def read_dbcop(path: Path, data: Any) -> History:
@@ -290,7 +290,7 @@ def read_cobra(folder: Path) -> History:
         skipped += _session(path, path.name.partition(".")[0], content(path), txns, notes)
     if skipped:
         notes.append(f"{skipped} reads of Cobra's garbage collection were left out")
-    return without_loading(settle(str(folder), txns, notes=notes))
+    return settle(str(folder), txns, notes=notes)
 
 
 def _session(path: Path, session: str, raw: bytes, txns: list[Transaction], notes: list[str]) -> int:

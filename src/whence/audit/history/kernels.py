@@ -381,18 +381,9 @@ def clocks(txns: Transactions, order: Ints, low: int, high: int) -> Clock:
 
 @compiled
 def sort_each(begin: Longs, values: Ints) -> None:
-    """Sort the values of each key; most keys have a few."""
+    """Sort the values of each key."""
     for x in range(begin.size - 1):
-        mine = values[begin[x] : begin[x + 1]]
-        if mine.size > 24:
-            mine.sort()
-            continue
-        for n in range(1, mine.size):
-            value, i = mine[n], n
-            while i and mine[i - 1] > value:
-                mine[i] = mine[i - 1]
-                i -= 1
-            mine[i] = value
+        values[begin[x] : begin[x + 1]].sort()
 
 
 @compiled

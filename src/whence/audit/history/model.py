@@ -204,14 +204,15 @@ def settle(file: str, txns: Iterable[Transaction], lists: bool = False, notes: I
     return happened(history, np.array([STATUSES.index(txn.status) for txn in found], np.uint8))
 
 
-def happened(history: History, status: Bytes) -> History:
-    """The transactions that happened. `status`: of each, as its place in `STATUSES`.
+def happened(history: History, status: Bytes | None) -> History:
+    """The transactions that happened, without those that load the initial state. `status`: of each, as its place in
+    `STATUSES`; None: all committed.
 
     An indeterminate transaction counts as committed if a committed one read one of its writes (its own reads are
     unknown), and else as one that never happened.
     """
-    if not status.any():
-        return history
+    if status is None or not status.any():
+        return _without_loading(history)
     sizes = np.diff(history.begin)
     of, key, write = np.repeat(status, sizes), history.key, history.write == 1
     offset, element = history.lists or (np.arange(key.size + 1), history.value)
@@ -230,26 +231,28 @@ def happened(history: History, status: Bytes) -> History:
             told = f"{len(taken)} indeterminate transactions are taken as committed: their writes were read"
             history.notes.append(told)
     history.aborted = key[gone], seen[gone]
-    return _kept(history, good, np.repeat(good, sizes) & ((of == 0) | write))
+    return _without_loading(_kept(history, good, np.repeat(good, sizes) & ((of == 0) | write)))
 
 
-def without_loading(history: History) -> History:
-    """Drop the writes of loading transactions, and name every other write of the initial value.
+def _without_loading(history: History) -> History:
+    """Drop the writes of loading transactions, and name the first other write of the initial value.
 
     A loading transaction is the first of its session and writes the initial value and nothing else: it is `init` again.
     """
-    initial = (history.write == 1) & (history.value == NOTHING)
+    initial = (history.write == 1) & (history.value == NOTHING) if history.lists is None else np.empty(0, bool)
     if not initial.any():
         return history
     sizes, many = np.diff(history.begin), np.diff(np.append(0, np.cumsum(initial))[history.begin])
     loads = np.zeros(sizes.size, bool)
     loads[history.first[:-1]] = True
     loads &= (many == sizes) & (many > 0)
-    for t in np.flatnonzero((many > 0) & ~loads).tolist():
-        at = history.begin[t] + int(initial[history.begin[t] : history.begin[t + 1]].argmax())
+    again = np.flatnonzero(initial & ~np.repeat(loads, sizes))
+    if again.size:
+        first = int(again[0])
         history.notes.append(
-            f"{history.where(at)}: the initial value of key {history.key_of(history.key[at])} is written by a "
-            "transaction that does not only load: reads of it are ambiguous, and taken as reads of the initial state"
+            f"{history.where(first)}: the initial value of key {history.key_of(history.key[first])} is written by "
+            "a transaction that does not only load: reads of it are ambiguous, and taken as reads of the initial state"
+            + (f" ({again.size} such writes)" if again.size > 1 else "")
         )
     if loads.any():
         dropped = int(sizes[loads].sum())

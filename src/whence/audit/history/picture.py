@@ -1,7 +1,7 @@
 """The page of a check: every verdict in a table, and the cycle of each violation as a picture with its story.
 
-In a picture a row is a session, a box is a transaction with the operations that matter, and an arrow is an edge of the
-cycle with its reason. Dashed arrows are the way that puts a writer into its reader's past.
+In a picture a column is a session, a box is a transaction with the operations that matter, causes above effects, and an
+arrow is an edge of the cycle with its reason. Dashed arrows are the way that puts a writer into its reader's past.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 from os.path import commonpath
 from pathlib import PurePath
 from typing import NamedTuple
@@ -23,7 +24,7 @@ DRAWN = 50
 OPS = 6
 """Operations shown in a box."""
 CHARS = 26
-WIDE, LINE, GAP_X, GAP_Y, LEFT = 200, 18, 110, 60, 110
+WIDE, LINE, GAP_X, GAP_Y, LEFT, BEND = 200, 18, 170, 30, 20, 50
 KINDS = {"so": "session order", "wr": "reads from", "co": "must commit before", "vo": "version order of the list"}
 """Kind of an edge, which is its class in the style -> what it means."""
 
@@ -31,8 +32,8 @@ KINDS = {"so": "session order", "wr": "reads from", "co": "must commit before", 
 class Box(NamedTuple):
     """Where a transaction is drawn."""
 
-    x: float
-    y: float
+    x: int
+    y: int
     lines: tuple[str, ...]
 
     @property
@@ -83,9 +84,8 @@ def _table(reports: Sequence[HistoryReport]) -> str:
 
 
 def _cell(holds: bool | None) -> str:
-    if holds is None:
-        return "<td>-</td>"
-    return '<td class="holds">holds</td>' if holds else '<td class="violated">violated</td>'
+    word = "holds" if holds else "-" if holds is None else "violated"
+    return f'<td class="{word}">{word}</td>'
 
 
 def _legend(found: Anomaly) -> str:
@@ -96,59 +96,45 @@ def _legend(found: Anomaly) -> str:
 
 def svg(report: HistoryReport, found: Anomaly) -> str:
     """The cycle as a picture."""
-    boxes, lanes = _places(report, found)
-    width = max(box.x for box in boxes.values()) + WIDE + 40
-    height = max(box.y + box.high for box in boxes.values()) + 40
-    drawn = [f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" role="img">', _MARKERS]
-    for session, y in lanes.items():
-        drawn.append(f'<line class="lane" x1="10" y1="{y:.0f}" x2="{width - 10:.0f}" y2="{y:.0f}"/>')
-        drawn.append(f'<text class="session" x="12" y="{y - 6:.0f}">{escape(_short(session, 14))}</text>')
+    lanes, boxes = _places(report, found)
+    width, height = LEFT + len(lanes) * (WIDE + GAP_X), max(box.y + box.high for box in boxes.values()) + 20
+    drawn = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">', _MARKERS]
+    for session, x in lanes.items():
+        drawn.append(f'<line class="lane" x1="{x + WIDE // 2}" y1="30" x2="{x + WIDE // 2}" y2="{height}"/>')
+        drawn.append(f'<text class="session" x="{x}" y="20">{escape(_short(session, CHARS))}</text>')
     drawn += _arrows(found, boxes)
     for t, box in boxes.items():
-        drawn.append(f'<rect class="box" x="{box.x:.0f}" y="{box.y:.0f}" width="{WIDE}" height="{box.high}" rx="6"/>')
+        drawn.append(f'<rect class="box" x="{box.x}" y="{box.y}" width="{WIDE}" height="{box.high}" rx="6"/>')
         for i, line in enumerate((report.name(t), *box.lines)):
-            kind = "name" if i == 0 else "op"
-            drawn.append(
-                f'<text class="{kind}" x="{box.x + 10:.0f}" y="{box.y + LINE * (i + 1) + 2:.0f}">{escape(line)}</text>'
-            )
+            kind, y = "op" if i else "name", box.y + LINE * (i + 1) + 2
+            drawn.append(f'<text class="{kind}" x="{box.x + 10}" y="{y}">{escape(line)}</text>')
     return "".join([*drawn, "</svg>"])
 
 
-def _places(report: HistoryReport, found: Anomaly) -> tuple[dict[int, Box], dict[str, float]]:
-    """Boxes in the rows of their sessions, causes to the left of effects where that is possible."""
+def _places(report: HistoryReport, found: Anomaly) -> tuple[dict[str, int], dict[int, Box]]:
+    """Where each session is, from left to right, and the box of each transaction in it."""
     keys = {step.key for step in found.steps()}
-    column = _columns(found)
-    rows: dict[str, list[int]] = {}
-    for t in sorted(found.nodes(), key=lambda t: (_session(report, t), t)):
-        rows.setdefault(_session(report, t), []).append(t)
+    session = {t: "initial state" if t == INIT else f"session {report.place(t)[0]}" for t in sorted(found.nodes())}
+    lanes = {name: LEFT + i * (WIDE + GAP_X) for i, name in enumerate(dict.fromkeys(session.values()))}
     boxes: dict[int, Box] = {}
-    lanes: dict[str, float] = {}
-    y = 50.0
-    for session, here in rows.items():
-        taken = -1
-        for t in here:
-            taken = max(taken + 1, column[t])
-            ops = [str(op) for op in report.shown.get(t, []) if op.key in keys]
-            more = [f"and {len(ops) - OPS} more"] if len(ops) > OPS else []
-            lines = tuple(_short(line, CHARS) for line in [*ops[:OPS], *more])
-            boxes[t] = Box(LEFT + taken * (WIDE + GAP_X), y, lines)
-        lanes[session] = y + 20
-        y += max(boxes[t].high for t in here) + GAP_Y
-    return boxes, lanes
+    y = 40
+    for t in _causes_first(found, session):
+        ops = [str(op) for op in report.shown.get(t, []) if op.key in keys]
+        more = [f"and {len(ops) - OPS} more"] if len(ops) > OPS else []
+        boxes[t] = Box(lanes[session[t]], y, tuple(_short(line, CHARS) for line in [*ops[:OPS], *more]))
+        y += boxes[t].high + GAP_Y
+    return lanes, boxes
 
 
-def _session(report: HistoryReport, t: int) -> str:
-    return "initial state" if t == INIT else f"session {report.place(t)[0]}"
-
-
-def _columns(found: Anomaly) -> dict[int, int]:
-    """The longest way to each transaction; a cycle of causes would have no end, so it ends at their number."""
-    column = dict.fromkeys(found.nodes(), 0)
-    for _ in column:
-        for step in found.steps():
-            if step.kind != "co":
-                column[step.dst] = min(len(column) - 1, max(column[step.dst], column[step.src] + 1))
-    return column
+def _causes_first(found: Anomaly, session: dict[int, str]) -> list[int]:
+    """The transactions by the longest way to each; in a cycle of causes that has no end, so it ends at their number."""
+    ways = [(step.src, step.dst) for step in found.steps() if step.kind != "co"]
+    ways += [(one, other) for one, other in pairwise(session) if session[one] == session[other]]
+    longest = dict.fromkeys(session, 0)
+    for _ in longest:
+        for src, dst in ways:
+            longest[dst] = min(len(longest), max(longest[dst], longest[src] + 1))
+    return sorted(session, key=lambda t: (longest[t], t))
 
 
 def _arrows(found: Anomaly, boxes: dict[int, Box]) -> list[str]:
@@ -156,35 +142,25 @@ def _arrows(found: Anomaly, boxes: dict[int, Box]) -> list[str]:
     between: Counter[frozenset[int]] = Counter()
     for step in {(step.src, step.dst, step.kind, step.key): step for step in reversed(found.steps())}.values():
         pair = frozenset((step.src, step.dst))
-        between[pair] += 1
         label = step.kind if step.key is None else f"{step.kind} {step.key}"
         dashed = "" if isinstance(step, CycleEdge) else ' stroke-dasharray="5 4"'
         drawn.append(_arrow(boxes[step.src], boxes[step.dst], step.kind, _short(label, 20), dashed, between[pair]))
+        between[pair] += 1
     return drawn
 
 
-def _arrow(a: Box, b: Box, kind: str, label: str, dashed: str, bend: int) -> str:
-    """A curve from side to side; several between the same boxes bend more and more."""
-    (x1, y1), (x2, y2) = _ends(a, b)
-    off = (36 + 26 * (bend - 1)) * (1 if x2 >= x1 else -1) if bend > 1 or a.y == b.y else 14
-    cx, cy = (x1 + x2) / 2 + (off if a.x == b.x else 0), (y1 + y2) / 2 - (0 if a.x == b.x else off)
-    mx, my = (x1 + 2 * cx + x2) / 4, (y1 + 2 * cy + y2) / 4
-    wide = 7.2 * len(label) + 8
+def _arrow(a: Box, b: Box, kind: str, label: str, dashed: str, others: int) -> str:
+    """A curve from side to side, bent away from the `others` between the same boxes."""
+    x1, x2 = a.x + WIDE * (b.x >= a.x), b.x + WIDE * (b.x <= a.x)
+    y1, y2 = a.y + a.high // 2, b.y + b.high // 2
+    cx, cy = (x1 + x2) // 2 + (BEND * (others + 2) if a.x == b.x else 0), (y1 + y2) // 2 + BEND * others
+    mx, my = (x1 + 2 * cx + x2) // 4, (y1 + 2 * cy + y2) // 4
+    wide = 8 * len(label) + 8
     return (
-        f'<path class="{kind}" d="M{x1:.0f},{y1:.0f} Q{cx:.0f},{cy:.0f} {x2:.0f},{y2:.0f}"{dashed} '
-        f'marker-end="url(#{kind})"/>'
-        f'<rect class="back" x="{mx - wide / 2:.0f}" y="{my - 10:.0f}" width="{wide:.0f}" height="18"/>'
-        f'<text class="label {kind}" x="{mx:.0f}" y="{my + 4:.0f}">{escape(label)}</text>'
+        f'<path class="{kind}" d="M{x1},{y1} Q{cx},{cy} {x2},{y2}"{dashed} marker-end="url(#{kind})"/>'
+        f'<rect class="back" x="{mx - wide // 2}" y="{my - 10}" width="{wide}" height="18"/>'
+        f'<text class="label {kind}" x="{mx}" y="{my + 4}">{escape(label)}</text>'
     )
-
-
-def _ends(a: Box, b: Box) -> tuple[tuple[float, float], tuple[float, float]]:
-    if a.x < b.x:
-        return (a.x + WIDE, a.y + a.high / 2), (b.x - 2, b.y + b.high / 2)
-    if a.x > b.x:
-        return (a.x, a.y + a.high / 2 + 8), (b.x + WIDE + 2, b.y + b.high / 2 + 8)
-    x = a.x + WIDE / 2
-    return ((x, a.y + a.high), (x, b.y - 2)) if a.y < b.y else ((x + 30, a.y), (x + 30, b.y + b.high + 2))
 
 
 def _short(text: str, most: int) -> str:

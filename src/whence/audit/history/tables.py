@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.audit.history.model import NOTHING, STATUSES, Bytes, History, Ints, Longs, happened, without_loading
+from whence.audit.history.model import NOTHING, STATUSES, Bytes, History, Ints, Longs, happened
 from whence.errors import HistoryError
 
 REQUIRED = ("session", "txn", "kind", "key", "value")
@@ -77,9 +77,14 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def from_table(table: Any, file: str, loads: bool = False) -> History:
-    """The history in an Arrow table; see SCHEMA. `loads`: writes of the initial value are for `without_loading`."""
+def from_table(table: Any, file: str) -> History:
+    """The history in an Arrow table; see SCHEMA."""
     gate(table, file)
+    return happened(*_recorded(table, file))
+
+
+def _recorded(table: Any, file: str, lines: Ints | None = None) -> tuple[History, Bytes | None]:
+    """All transactions, and the status of each (None: all committed). `lines`: of each row, its line in a text file."""
     names, session = _coded(table["session"])
     txn = _longs(table["txn"])
     op = _longs(table["op"]) if "op" in table.column_names else np.arange(txn.size)
@@ -111,30 +116,23 @@ def from_table(table: Any, file: str, loads: bool = False) -> History:
         value_names=value_names,
         session_names=[str(names[each]) for each in there],
         labels=t[new],
-        origin=order.astype(np.int32),
+        origin=(order if lines is None else lines[order]).astype(np.int32),
+        unit="row" if lines is None else "line",
         lists=lists,
     )
-    if "status" in table.column_names and table["status"].null_count < len(table):
-        history = happened(history, _status(table, file, history))
-    initial = (history.write == 1) & (history.value == NOTHING) if lists is None and not loads else np.empty(0, bool)
-    if initial.any():
-        assert history.origin is not None
-        history.notes.append(
-            f"{file}, row {history.origin[initial].min()}: a write without a value: {initial.sum()} of them write the "
-            "initial value again; reads of it are taken as reads of the initial state"
-        )
-    return history
+    if "status" not in table.column_names or table["status"].null_count == len(table):
+        return history, None
+    return history, _status(table["status"], order, history)
 
 
-def _status(table: Any, file: str, history: History) -> Bytes:
+def _status(column: Any, order: Longs, history: History) -> Bytes:
     """The status of each transaction; raises HistoryError for a transaction with several."""
-    status = compute.fill_null(table["status"].cast(pa.string()), "committed")
-    codes = compute.index_in(status, pa.array(STATUSES, pa.string())).to_numpy()[history.origin]
+    status = compute.fill_null(column.cast(pa.string()), "committed")
+    codes = compute.index_in(status, pa.array(STATUSES, pa.string())).to_numpy()[order]
     made = codes[history.begin[:-1]]
     if (bad := np.flatnonzero(codes != np.repeat(made, np.diff(history.begin)))).size:
-        assert history.origin is not None
         one, other = STATUSES[codes[bad[0]]], STATUSES[codes[bad[0] - 1]]
-        raise HistoryError(f"{file}, row {history.origin[bad[0]]}: {one}, but its transaction is {other}")
+        raise HistoryError(f"{history.where(bad[0])}: {one}, but its transaction is {other}")
     return made.astype(np.uint8)  # type: ignore[no-any-return]
 
 
@@ -224,17 +222,17 @@ def from_text(path: Path, raw: bytes) -> History:
     aborted write. The transactions of a session come in the order of their first lines."""
     lines = None if _regular(raw) else _numbered(path, raw)
     table = _parsed(path, raw if lines is None else b"\n".join(lines.values()), raw)
-    history = from_table(table, str(path), loads=True)
+    numbers = np.array(range(1, len(table) + 1) if lines is None else list(lines), np.int32)
+    history, status = _recorded(table, str(path), numbers)
     assert history.recorded is not None
     if ((np.diff(history.recorded) < 0) & (np.diff(history.session) == 0)).any():  # a later number came first
         txn = table["txn"].to_numpy()
         pairs = np.stack([table["session"].to_numpy(), txn])
         _, first, which = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
-        history = from_table(table.set_column(4, "txn", pa.array(first[which.reshape(-1)])), str(path), loads=True)
+        table = table.set_column(4, "txn", pa.array(first[which.reshape(-1)]))
+        history, status = _recorded(table, str(path), numbers)
         history.labels = txn[history.labels]
-    numbers = np.arange(1, len(table) + 1) if lines is None else np.array(list(lines))
-    history.unit, history.origin = "line", numbers[history.origin].astype(np.int32)
-    return without_loading(history)
+    return happened(history, status)
 
 
 def _parsed(path: Path, lines: bytes, raw: bytes) -> Any:

@@ -351,7 +351,7 @@ def _consistent(sessions: list[str]) -> Any:
             value = pa.ListArray.from_arrays(pa.array(columns.lists[0], pa.int32()), pa.array(columns.lists[1]))
         sizes = np.diff(columns.begin)
         t = np.repeat(np.arange(sizes.size), sizes)
-        codes = np.searchsorted(np.array(sessions), np.array(columns.session_names)).astype(np.int32)
+        codes = np.searchsorted(np.array(sessions), np.array(columns.session_names, str)).astype(np.int32)
         s = np.repeat(np.arange(codes.size), np.diff(columns.first))
         pos = np.arange(sizes.size) - columns.first[s]
         keys = columns.key if columns.key_names is None else columns.key_names[columns.key]
