@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
 from whence.audit.history.graph import NO_EDGES, Graph
 from whence.audit.history.levels import TRANSACTIONAL, Level
 from whence.audit.history.model import INIT, Ints
-from whence.audit.history.report import Anomaly, CausalStep, CycleEdge
+from whence.audit.history.report import Anomaly, CycleEdge
 
 FAMILY: Final[dict[Level, tuple[str, str]]] = {
     "RC": ("NonMonoReadCO", "NonMonoReadAO"),
@@ -35,7 +35,6 @@ VISITED: Final = 4_000
 EXPLAINED: Final = 200_000
 """Edges inside cycles that an explanation looks at."""
 
-S = TypeVar("S", bound=CausalStep)
 Steps = dict[int, list[CycleEdge]]
 """Transaction -> the steps from it."""
 
@@ -151,22 +150,22 @@ def guarantee(edge: CycleEdge) -> str | None:
 # -- ways
 
 
-def _past(graph: Graph, src: int, reader: int) -> tuple[CausalStep, ...]:
+def _past(graph: Graph, src: int, reader: int) -> tuple[CycleEdge, ...]:
     """The shortest way from src to reader by session order and reads."""
     for w, key, value in graph.sources(reader):
         if w == src:
-            return (CausalStep(src, reader, "wr", key, value),)
+            return (CycleEdge(src, reader, "wr", key, value),)
 
-    def backwards(node: int) -> Iterator[CausalStep]:
+    def backwards(node: int) -> Iterator[CycleEdge]:
         if graph.session[src] == graph.session[node]:
-            yield CausalStep(src, node, "so")
+            yield CycleEdge(src, node, "so")
             return
         before = graph.previous(node)
         if before is not None and graph.in_past(src, before):
-            yield CausalStep(before, node, "so")
+            yield CycleEdge(before, node, "so")
         for w, key, value in graph.sources(node):
             if w == src or graph.in_past(src, w):
-                yield CausalStep(w, node, "wr", key, value)
+                yield CycleEdge(w, node, "wr", key, value)
 
     way = _shortest(reader, src, backwards, VISITED, back=True)
     if way is None:  # one that need not be the shortest: each step back keeps src in the past, so it ends there
@@ -178,12 +177,12 @@ def _past(graph: Graph, src: int, reader: int) -> tuple[CausalStep, ...]:
 
 
 def _shortest(
-    start: int, goal: int, steps: Callable[[int], Iterable[S]], limit: int, back: bool = False
-) -> list[S] | None:
+    start: int, goal: int, steps: Callable[[int], Iterable[CycleEdge]], limit: int, back: bool = False
+) -> list[CycleEdge] | None:
     """The cheapest way from start to goal, or `back` from there; a run of session order costs as one step. None: there
     is none, or the search took too long."""
     best: dict[tuple[int, bool], int] = {(start, False): 0}
-    came: dict[tuple[int, bool], tuple[tuple[int, bool], S]] = {}
+    came: dict[tuple[int, bool], tuple[tuple[int, bool], CycleEdge]] = {}
     heap: list[tuple[int, int, bool]] = [(0, start, False)]
     visits = 0
     while heap:
@@ -209,9 +208,9 @@ def _shortest(
     return None
 
 
-def _joined(way: list[S]) -> list[S]:
+def _joined(way: list[CycleEdge]) -> list[CycleEdge]:
     """A run of session order as one step."""
-    out: list[S] = []
+    out: list[CycleEdge] = []
     for step in way:
         if out and step.kind == out[-1].kind == "so":
             out[-1] = replace(out[-1], dst=step.dst)

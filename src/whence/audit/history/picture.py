@@ -12,33 +12,23 @@ from html import escape
 from itertools import pairwise
 from os.path import commonpath
 from pathlib import PurePath
-from typing import NamedTuple
 
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.model import INIT
-from whence.audit.history.report import Anomaly, CycleEdge, HistoryReport
+from whence.audit.history.report import Anomaly, HistoryReport
 from whence.audit.history.story import story
 
 DRAWN = 50
 """Pictures on one page. The tables have the rest."""
-OPS = 6
-"""Operations shown in a box."""
 CHARS = 26
-WIDE, LINE, GAP_X, GAP_Y, LEFT, BEND = 200, 18, 170, 30, 20, 50
+"""Of a text in the picture."""
+WIDE, HIGH, GAP_X, GAP_Y, BEND = 220, 50, 180, 26, 50
 KINDS = {"so": "session order", "wr": "reads from", "co": "must commit before", "vo": "version order of the list"}
 """Kind of an edge, which is its class in the style -> what it means."""
 
 
-class Box(NamedTuple):
-    """Where a transaction is drawn."""
-
-    x: int
-    y: int
-    lines: tuple[str, ...]
-
-    @property
-    def high(self) -> int:
-        return LINE * (len(self.lines) + 1) + 14
+Place = tuple[int, int]
+"""The upper left corner of the box of a transaction."""
 
 
 def page(reports: Sequence[HistoryReport]) -> str:
@@ -96,34 +86,22 @@ def _legend(found: Anomaly) -> str:
 
 def svg(report: HistoryReport, found: Anomaly) -> str:
     """The cycle as a picture."""
-    lanes, boxes = _places(report, found)
-    width, height = LEFT + len(lanes) * (WIDE + GAP_X), max(box.y + box.high for box in boxes.values()) + 20
-    drawn = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">', _MARKERS]
-    for session, x in lanes.items():
-        drawn.append(f'<line class="lane" x1="{x + WIDE // 2}" y1="30" x2="{x + WIDE // 2}" y2="{height}"/>')
-        drawn.append(f'<text class="session" x="{x}" y="20">{escape(_short(session, CHARS))}</text>')
-    drawn += _arrows(found, boxes)
-    for t, box in boxes.items():
-        drawn.append(f'<rect class="box" x="{box.x}" y="{box.y}" width="{WIDE}" height="{box.high}" rx="6"/>')
-        for i, line in enumerate((report.name(t), *box.lines)):
-            kind, y = "op" if i else "name", box.y + LINE * (i + 1) + 2
-            drawn.append(f'<text class="{kind}" x="{box.x + 10}" y="{y}">{escape(line)}</text>')
-    return "".join([*drawn, "</svg>"])
-
-
-def _places(report: HistoryReport, found: Anomaly) -> tuple[dict[str, int], dict[int, Box]]:
-    """Where each session is, from left to right, and the box of each transaction in it."""
-    keys = {step.key for step in found.steps()}
     session = {t: "initial state" if t == INIT else f"session {report.place(t)[0]}" for t in sorted(found.nodes())}
-    lanes = {name: LEFT + i * (WIDE + GAP_X) for i, name in enumerate(dict.fromkeys(session.values()))}
-    boxes: dict[int, Box] = {}
-    y = 40
-    for t in _causes_first(found, session):
-        ops = [str(op) for op in report.shown.get(t, []) if op.key in keys]
-        more = [f"and {len(ops) - OPS} more"] if len(ops) > OPS else []
-        boxes[t] = Box(lanes[session[t]], y, tuple(_short(line, CHARS) for line in [*ops[:OPS], *more]))
-        y += boxes[t].high + GAP_Y
-    return lanes, boxes
+    lanes = {name: 20 + i * (WIDE + GAP_X) for i, name in enumerate(dict.fromkeys(session.values()))}
+    places = {t: (lanes[session[t]], 40 + i * (HIGH + GAP_Y)) for i, t in enumerate(_causes_first(found, session))}
+    width, height = 20 + len(lanes) * (WIDE + GAP_X), 40 + len(places) * (HIGH + GAP_Y)
+    drawn = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">', _MARKERS]
+    for name, x in lanes.items():
+        drawn.append(f'<line class="lane" x1="{x + WIDE // 2}" y1="30" x2="{x + WIDE // 2}" y2="{height}"/>')
+        drawn.append(f'<text class="session" x="{x}" y="20">{_short(name)}</text>')
+    drawn += _arrows(found, places)
+    keys = {step.key for step in found.steps()}
+    for t, (x, y) in places.items():
+        ops = "  ".join(str(op) for op in report.shown.get(t, []) if op.key in keys)
+        drawn.append(f'<rect class="box" x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="6"/>')
+        drawn.append(f'<text class="name" x="{x + 10}" y="{y + 20}">{escape(report.name(t))}</text>')
+        drawn.append(f'<text class="op" x="{x + 10}" y="{y + 38}">{_short(ops)}</text>')
+    return "".join([*drawn, "</svg>"])
 
 
 def _causes_first(found: Anomaly, session: dict[int, str]) -> list[int]:
@@ -137,34 +115,32 @@ def _causes_first(found: Anomaly, session: dict[int, str]) -> list[int]:
     return sorted(session, key=lambda t: (longest[t], t))
 
 
-def _arrows(found: Anomaly, boxes: dict[int, Box]) -> list[str]:
+def _arrows(found: Anomaly, places: dict[int, Place]) -> list[str]:
     drawn: list[str] = []
     between: Counter[frozenset[int]] = Counter()
     for step in {(step.src, step.dst, step.kind, step.key): step for step in reversed(found.steps())}.values():
         pair = frozenset((step.src, step.dst))
         label = step.kind if step.key is None else f"{step.kind} {step.key}"
-        dashed = "" if isinstance(step, CycleEdge) else ' stroke-dasharray="5 4"'
-        drawn.append(_arrow(boxes[step.src], boxes[step.dst], step.kind, _short(label, 20), dashed, between[pair]))
+        kind = step.kind if step in found.edges else f"{step.kind} past"
+        drawn.append(_arrow(places[step.src], places[step.dst], kind, label, between[pair]))
         between[pair] += 1
     return drawn
 
 
-def _arrow(a: Box, b: Box, kind: str, label: str, dashed: str, others: int) -> str:
+def _arrow(a: Place, b: Place, kind: str, label: str, others: int) -> str:
     """A curve from side to side, bent away from the `others` between the same boxes."""
-    x1, x2 = a.x + WIDE * (b.x >= a.x), b.x + WIDE * (b.x <= a.x)
-    y1, y2 = a.y + a.high // 2, b.y + b.high // 2
-    cx, cy = (x1 + x2) // 2 + (BEND * (others + 2) if a.x == b.x else 0), (y1 + y2) // 2 + BEND * others
+    x1, x2 = a[0] + WIDE * (b[0] >= a[0]), b[0] + WIDE * (b[0] <= a[0])
+    y1, y2 = a[1] + HIGH // 2, b[1] + HIGH // 2
+    cx, cy = (x1 + x2) // 2 + (BEND * (others + 2) if a[0] == b[0] else 0), (y1 + y2) // 2 + BEND * others
     mx, my = (x1 + 2 * cx + x2) // 4, (y1 + 2 * cy + y2) // 4
-    wide = 8 * len(label) + 8
     return (
-        f'<path class="{kind}" d="M{x1},{y1} Q{cx},{cy} {x2},{y2}"{dashed} marker-end="url(#{kind})"/>'
-        f'<rect class="back" x="{mx - wide // 2}" y="{my - 10}" width="{wide}" height="18"/>'
-        f'<text class="label {kind}" x="{mx}" y="{my + 4}">{escape(label)}</text>'
+        f'<path class="{kind}" d="M{x1},{y1} Q{cx},{cy} {x2},{y2}" marker-end="url(#{kind[:2]})"/>'
+        f'<text class="label {kind}" x="{mx}" y="{my + 4}">{_short(label)}</text>'
     )
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
+def _short(text: str) -> str:
+    return escape(text if len(text) <= CHARS else f"{text[: CHARS - 3]}...")
 
 
 _MARKERS = "<defs>{}</defs>".format(
@@ -194,7 +170,8 @@ pre { background: var(--box); padding: 1rem; overflow-x: auto; border-radius: 6p
 svg text { font: 13px ui-monospace, monospace; fill: var(--ink); }
 .lane { stroke: var(--line); } .session { fill: var(--soft) !important; }
 .box { fill: var(--box); stroke: var(--soft); }
-.name { font-weight: 700 !important; } .back { fill: var(--paper); } .label { text-anchor: middle; }
+.name { font-weight: 700 !important; } .past { stroke-dasharray: 5 4; }
+.label { text-anchor: middle; stroke: var(--paper); stroke-width: 8; stroke-dasharray: none; paint-order: stroke; }
 .so { --kind: var(--so); } .wr { --kind: var(--wr); } .co { --kind: var(--co); } .vo { --kind: var(--vo); }
 path { fill: none; stroke-width: 1.8; stroke: var(--kind); } .tip { stroke: none; fill: var(--kind); }
 text.label, .legend span { fill: var(--kind) !important; color: var(--kind); }

@@ -13,24 +13,18 @@ Kind = Literal["so", "wr", "co", "vo"]
 
 
 @dataclass(frozen=True, slots=True)
-class CausalStep:
-    """`src` is in the causal past of `dst`, by session order or because `dst` reads `key` from it."""
+class CycleEdge:
+    """`src` comes before `dst`. For `co`: both write `key`, and `reader` has `src` in its past but reads from `dst`."""
 
     src: int
     dst: int
     kind: Kind
     key: Key | None = None
     value: Value = None
-
-
-@dataclass(frozen=True, slots=True)
-class CycleEdge(CausalStep):
-    """An edge of a cycle. For `co`: both ends write `key`, and `reader` has `src` in its past but reads from `dst`."""
-
     level: Level | None = None
     """co: the weakest level that has the edge."""
     reader: int | None = None
-    past: tuple[CausalStep, ...] = ()
+    past: tuple[CycleEdge, ...] = ()
     """co: the way from `src` to `reader`."""
 
 
@@ -48,7 +42,7 @@ class Anomaly:
     at: int | None = None
     """Which operation of the first transaction is the bad read."""
 
-    def steps(self) -> list[CausalStep]:
+    def steps(self) -> list[CycleEdge]:
         """The edges of the cycle, and then those on the ways from a writer to its reader."""
         return [*self.edges, *(step for edge in self.edges for step in edge.past)]
 
@@ -138,13 +132,13 @@ class HistoryReport:
         session, index = self.place(txn)
         return {"txn": self.name(txn), "session": session, "index": index, "operations": ops}
 
-    def _edge_dict(self, edge: CausalStep) -> dict[str, Any]:
+    def _edge_dict(self, edge: CycleEdge) -> dict[str, Any]:
         told: dict[str, Any] = {"from": self.name(edge.src), "to": self.name(edge.dst), "kind": edge.kind}
         if edge.kind != "so":
             told |= {"key": edge.key}
         if edge.kind == "wr":
             told |= {"value": edge.value}
-        if isinstance(edge, CycleEdge) and edge.kind == "co":
+        if edge.kind == "co":
             reader = None if edge.reader is None else self.name(edge.reader)
             told |= {"level": edge.level, "reader": reader, "past": [self._edge_dict(s) for s in edge.past]}
         return told

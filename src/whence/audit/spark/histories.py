@@ -293,9 +293,9 @@ def _renamed(finding: Anomaly, names: dict[Any, Any]) -> Anomaly:
     if not names:
         return finding
 
-    def named(step: Any) -> Any:
-        more = {"past": tuple(map(named, step.past))} if isinstance(step, CycleEdge) else {}
-        return replace(step, key=names.get(step.key, step.key), value=names.get(step.value, step.value), **more)
+    def named(step: CycleEdge) -> CycleEdge:
+        key, value = names.get(step.key, step.key), names.get(step.value, step.value)
+        return replace(step, key=key, value=value, past=tuple(map(named, step.past)))
 
     keys = tuple(names.get(key, key) for key in finding.keys)
     return replace(finding, keys=keys, edges=tuple(map(named, finding.edges)))
