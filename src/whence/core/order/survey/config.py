@@ -46,7 +46,6 @@ MECHANISMS = (
     "vector",
     "compact-multicast",
     "compact-unicast",
-    "interval",
     "physical",
     "delta",
 )
