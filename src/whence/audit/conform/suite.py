@@ -31,8 +31,6 @@ class ScenarioResult:
     notes: list[str] = field(default_factory=list)
     deliveries: dict[str, list[str]] = field(default_factory=dict)
     """What each life of each node delivered, in order."""
-    network: dict[str, int] = field(default_factory=dict)
-    """Counts of the messages between the nodes."""
     seconds: float = 0.0
 
 
@@ -85,31 +83,23 @@ async def run_suite(
         if only and scenario.name not in only:
             continue
         progress(scenario.name)
-        if claims is not None and (missing := [f for f in scenario.needs if f not in claims]):
-            report.verdicts.append(_not_supported(scenario, missing))
-            continue
         try:
-            verdict, claims = await run_scenario(scenario, command, settings, claims, trace)
+            verdict, claims = await _run(scenario, command, settings, claims, trace)
         except AdapterError as error:
             report.error = f"{scenario.name}: {error}"
             break
-        report.features = list(claims)
+        report.features = list(claims or ())
         report.verdicts.append(verdict)
     return report
 
 
-def _not_supported(scenario: Scenario, missing: Sequence[str]) -> ScenarioResult:
-    reason = f"needs {', '.join(missing)}, which the system does not claim"
-    return ScenarioResult(scenario.name, NOT_SUPPORTED, [reason])
-
-
-async def run_scenario(
+async def _run(
     scenario: Scenario,
     command: Sequence[str],
     settings: ConformSettings,
-    claims: tuple[str, ...] | None = None,
-    trace: Path | None = None,
-) -> tuple[ScenarioResult, tuple[str, ...]]:
+    claims: tuple[str, ...] | None,
+    trace: Path | None,
+) -> tuple[ScenarioResult, tuple[str, ...] | None]:
     """Run one scenario; returns its result and the system's claims. Raises AdapterError."""
     began = time.monotonic()
     reasons: list[str] = []
@@ -120,17 +110,16 @@ async def run_scenario(
         except Failed as error:
             reasons.append(str(error))
         except Unsupported as error:
-            return _not_supported(scenario, error.missing), system.features
+            return ScenarioResult(scenario.name, NOT_SUPPORTED, [str(error)]), system.features
         finally:
             await system.close()
             if trace is not None:
                 _write(system, scenario, trace, Path(directory))
-    found = judge(system.history, system.features)
+    found = judge(system.history, system.features or ())
     reasons = [f"{f.rule}: {f.text}" for f in found] or reasons  # findings are more specific
     took = round(time.monotonic() - began, 3)
-    verdict, counts = FAIL if reasons else PASS, dict(system.network.counts)
-    result = ScenarioResult(scenario.name, verdict, reasons, system.notes, system.history.deliveries(), counts, took)
-    return result, system.features
+    verdict, delivered = FAIL if reasons else PASS, system.history.deliveries()
+    return ScenarioResult(scenario.name, verdict, reasons, system.notes, delivered, took), system.features
 
 
 def _write(system: System, scenario: Scenario, trace: Path, directory: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from asyncio.subprocess import PIPE
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -203,7 +204,6 @@ class Network:
 
     def __init__(self, hand_over: Callable[[str, bytes], bool], note: Callable[[str, str], None]) -> None:
         """`hand_over(dest, line)` returns whether the node is running; `note(dest, text)` records changes of a link."""
-        self.counts = Counter(dict.fromkeys(("sent", "handed", "held", "lost", "repeated"), 0))
         self.handed: Counter[Link] = Counter()
         self.lost: Counter[Link] = Counter()
         """On links that lose."""
@@ -215,21 +215,17 @@ class Network:
 
     def route(self, link: Link, line: bytes) -> None:
         """A node sends a message to another."""
-        self.counts["sent"] += 1
         match self._modes.get(link, "pass"):
             case "hold":
-                self.counts["held"] += 1
                 self._held.append((link, line))
                 if len(self._held) > MAX_KEPT:
                     raise AdapterError(f"more than {MAX_KEPT} messages were sent while links were held")
             case "lose":
-                self.counts["lost"] += 1
                 self.lost[link] += 1
             case mode:
                 self._hand(link, line)
                 if mode == "twice":
                     self._hand(link, line)
-                    self.counts["repeated"] += 1
 
     def set(self, mode: str, links: list[Link]) -> None:
         """Set the mode of links; held messages stay held."""
@@ -245,22 +241,17 @@ class Network:
         for link, line in reversed(free) if newest_first else free:
             self._hand(link, line)
 
-    def replay(self, dest: str) -> int:
+    def replay(self, dest: str) -> None:
         """Repeat all messages to this node, the newest first."""
         again = [line for link, line in self._past if link[1] == dest]
         self._note(dest, f"replay {len(again)} messages")
         for line in reversed(again):
             self._hand_over(dest, line)
-        self.counts["repeated"] += len(again)
-        return len(again)
 
     def _hand(self, link: Link, line: bytes) -> None:
         if self._hand_over(link[1], line):
-            self.counts["handed"] += 1
             self.handed[link] += 1
             self._past.append((link, line))
-        else:
-            self.counts["lost"] += 1
 
 
 class Failed(Exception):
@@ -274,9 +265,14 @@ class NoAnswer(AdapterError):
 class Unsupported(Exception):
     """The system does not claim what the scenario needs."""
 
-    def __init__(self, missing: list[str]) -> None:
-        super().__init__(", ".join(missing))
-        self.missing = missing
+
+@dataclass
+class Request:
+    """What a node was asked."""
+
+    node: str
+    kind: str
+    answer: Body | None = None
 
 
 class System:
@@ -287,29 +283,30 @@ class System:
         command: Sequence[str],
         settings: ConformSettings,
         directory: Path,
-        needs: Sequence[str] = (),
-        features: tuple[str, ...] | None = None,
+        needs: Sequence[str],
+        features: tuple[str, ...] | None,
     ) -> None:
-        """`directory`: for the nodes' disks and standard errors. `features`: earlier claims."""
+        """`directory`: for the nodes' disks and standard errors. `features`: the claims, once they are known."""
         self.command = command
         self.settings = settings
         self.names = [f"n{i}" for i in range(1, settings.nodes + 1)]
-        self.features: tuple[str, ...] = features or ()
+        self.features = features
         self.history = NodeHistory()
         self.network = Network(self._hand_over, self.history.fault)
         self.notes: list[str] = []
         """Remarks about a passed scenario."""
         self._needs = needs
-        self._claimed = features is not None
         self._directory = directory
         self._processes: dict[str, NodeProcess] = {}
-        self._msg_id = self._reports = 0
-        self._asked: dict[tuple[str, int], asyncio.Future[Body]] = {}
+        self._reports = 0
+        self._asked: dict[int, Request] = {}
+        """By `msg_id`: 1, 2, 3, ..."""
         self._changed = asyncio.Event()
         self._failure: AdapterError | None = None
 
     async def start(self, names: Sequence[str], join: bool = False) -> None:
         """Start these nodes. `join`: the cluster exists already, and they know all of its nodes."""
+        self._check_needs()
         known = [n for n in self.names if n in names or n in self.history.lives]
         for name in names:
             errors = self._directory / f"{name}.err"
@@ -320,30 +317,26 @@ class System:
             home = self._directory / name
             home.mkdir(exist_ok=True)
             body = {"type": "init", "node_id": name, "node_ids": known, "join": join, "dir": str(home)}
-            asked.append(self._ask(name, body))
-        try:
-            answers = await asyncio.gather(*asked)
-        finally:
-            for task in asked:  # the first error cancels the rest
-                task.cancel()
-        for name, answer in zip(names, answers, strict=True):
-            features = features_of(answer, name)
-            if self._claimed and features != self.features:
+            asked.append(self._send(name, body))
+        for name, request in zip(names, asked, strict=True):
+            features = features_of(await self._answer(request, self.settings.start_s), name)
+            if self.features not in (None, features):
                 raise AdapterError(
                     f"{name} claims {', '.join(features) or 'nothing'}, another node or life "
-                    f"{', '.join(self.features) or 'nothing'}"
+                    f"{', '.join(self.features or ()) or 'nothing'}"
                 )
-            self.features, self._claimed = features, True
-        missing = [f for f in self._needs if f not in self.features]
+            self.features = features
+        self._check_needs()
+
+    def _check_needs(self) -> None:
+        missing = [f for f in self._needs if self.features is not None and f not in self.features]
         if missing:
-            raise Unsupported(missing)
+            raise Unsupported(f"needs {', '.join(missing)}, which the system does not claim")
 
     async def kill(self, name: str) -> None:
         """Kill a node (`kill -9`); its disk stays."""
         await self._processes.pop(name).kill()
         self.history.ended(name)
-        for key in [k for k in self._asked if k[0] == name]:
-            self._asked.pop(key).cancel()
 
     async def close(self) -> None:
         """Kill all nodes."""
@@ -352,21 +345,21 @@ class System:
 
     def claims(self, feature: str) -> bool:
         """Whether the system claims a feature."""
-        return feature in self.features
+        return feature in (self.features or ())
 
     def order(self) -> str:
         """The strongest claimed order, as named in traces."""
-        if "causal" in self.features:
-            return "reliable" if "reliable" in self.features else "causal"
-        return "fifo" if "fifo" in self.features else "unordered"
+        if self.claims("causal"):
+            return "reliable" if self.claims("reliable") else "causal"
+        return "fifo" if self.claims("fifo") else "unordered"
 
     async def publish(self, name: str, value: str) -> Publication:
         """Let a node publish; retries while it is temporarily unavailable."""
-        deadline = self._now() + self.settings.timeout_s
+        deadline = time.monotonic() + self.settings.timeout_s
         while True:
             event = self.history.asked(name, value)
             try:
-                answer = await self._ask(name, {"type": "publish", "value": value}, errors=True)
+                answer = await self._ask(name, {"type": "publish", "value": value})
             except NoAnswer:
                 await self.fence([name])  # a node that does not reply to this is hung
                 raise Failed(f"{name} did not publish {value} within {self.settings.timeout_s:g} s") from None
@@ -380,7 +373,7 @@ class System:
             self.history.refused(event)
             if answer.get("code") != UNAVAILABLE:
                 raise AdapterError(f"{name} refused to publish: {answer!r}")
-            if self._now() > deadline:
+            if time.monotonic() > deadline:
                 why = answer.get("text") or "no reason given"
                 raise Failed(f"{name} could not publish {value} within {self.settings.timeout_s:g} s: {why}")
             await asyncio.sleep(RETRY_S)
@@ -392,18 +385,16 @@ class System:
 
     async def until(self, done: Callable[[], bool], within_s: float | None = None) -> bool:
         """Wait for a condition; False on a timeout."""
-        deadline = self._now() + (self.settings.timeout_s if within_s is None else within_s)
-        while True:
-            if self._failure is not None:
-                raise self._failure
-            if done():
-                return True
-            left = deadline - self._now()
-            if left <= 0:
-                return False
-            self._changed.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.timeout_s if within_s is None else within_s):
+                while True:
+                    if self._failure is not None:
+                        raise self._failure
+                    if done():
+                        return True
+                    self._changed.clear()
+                    await self._changed.wait()
+        return done()
 
     async def has(self, event: Publication, *names: str) -> None:
         """Wait until these nodes (default: all) have delivered the event; over perfect links they must."""
@@ -454,13 +445,8 @@ class System:
 
     def _said(self, name: str, body: Body) -> None:
         """A message from a node to the client."""
-        reply = body.get("in_reply_to")
-        if reply is not None:
-            future = self._asked.pop((name, reply), None) if isinstance(reply, int) else None
-            if future is None:
-                raise AdapterError(f"{name} answered {reply!r}, which it was not asked, or has answered: {body!r}")
-            if not future.done():  # nobody waits for it any longer
-                future.set_result(body)
+        if body.get("in_reply_to") is not None:
+            self._answered(name, body)
             return
         self._reports += 1
         if self._reports > MAX_SAID:
@@ -477,6 +463,16 @@ class System:
             case other:
                 raise AdapterError(f"{name} told the client {other!r}, which is no message of this workload: {body!r}")
 
+    def _answered(self, name: str, body: Body) -> None:
+        """An answer. Only a `publish` may be answered by an error."""
+        reply, kind = body["in_reply_to"], body.get("type")
+        request = self._asked.get(reply) if isinstance(reply, int) else None
+        if request is None or request.node != name or request.answer is not None:
+            raise AdapterError(f"{name} answered {reply!r}, which it was not asked, or has answered: {body!r}")
+        if kind != f"{request.kind}_ok" and (request.kind, kind) != ("publish", "error"):
+            raise AdapterError(f"{name} answered {request.kind!r} with {body!r}")
+        request.answer = body
+
     def _hand_over(self, name: str, line: bytes) -> bool:
         process = self._processes.get(name)
         if process is None:
@@ -486,38 +482,24 @@ class System:
 
     def fail(self, error: AdapterError) -> None:
         """A node broke the rules or died: all waiters get the error."""
-        if self._failure is None:
-            self._failure = error
+        self._failure = self._failure or error
         self._changed.set()
-        for future in self._asked.values():
-            if not future.done():
-                future.set_exception(self._failure)
-        self._asked.clear()
 
-    def _ask(self, name: str, body: Body, errors: bool = False) -> asyncio.Task[Body]:
-        """Send a request; the task returns the reply."""
-        if self._failure is not None:
-            raise self._failure
-        self._msg_id += 1
-        key = (name, self._msg_id)
-        future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
-        self._asked[key] = future
-        process = self._processes[name]
-        patience = self.settings.start_s if body["type"] == "init" else self.settings.timeout_s
-        process.write(msgspec.json.encode(Envelope(CLIENT, name, {**body, "msg_id": self._msg_id})) + b"\n")
+    async def _ask(self, name: str, body: Body) -> Body:
+        """Send a request and wait for its answer."""
+        return await self._answer(self._send(name, body), self.settings.timeout_s)
 
-        async def answer() -> Body:
-            try:
-                got: Body = await asyncio.wait_for(future, patience)
-            except TimeoutError:
-                raise NoAnswer(str(process.error(f"did not answer {body['type']!r} within {patience:g} s"))) from None
-            kind = got.get("type")
-            if kind != f"{body['type']}_ok" and not (errors and kind == "error"):
-                raise AdapterError(f"{name} answered {body['type']!r} with {got!r}")
-            return got
+    def _send(self, name: str, body: Body) -> Request:
+        """Send a request."""
+        number = len(self._asked) + 1
+        request = self._asked[number] = Request(name, body["type"])
+        self._processes[name].write(msgspec.json.encode(Envelope(CLIENT, name, {**body, "msg_id": number})) + b"\n")
+        return request
 
-        return asyncio.create_task(answer())
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
+    async def _answer(self, request: Request, within_s: float) -> Body:
+        """Wait for the answer to a request."""
+        await self.until(lambda: request.answer is not None, within_s)
+        if request.answer is None:
+            what = f"did not answer {request.kind!r} within {within_s:g} s"
+            raise NoAnswer(str(self._processes[request.node].error(what)))
+        return request.answer
