@@ -272,9 +272,9 @@ def stream_case(_: str, folder: Path) -> Row:
             seen.notify()
 
     delays = []
-    with StreamAudit(out, told) as audit:
+    with StreamAudit(trace, out, told) as audit:
         stop = threading.Event()
-        watcher = threading.Thread(target=watch, args=(trace, audit), kwargs={"stop": stop, "every": 0.1})
+        watcher = threading.Thread(target=watch, args=(audit,), kwargs={"stop": stop})
         watcher.start()
         for piece in range(20):
             pq.write_table(table.slice(piece * 5_000, 5_000), trace / f".{piece}")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from whence.audit.judge import findings, report
 from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState
-from whence.audit.judge.findings import Doubt, EventName, Finding, why
+from whence.audit.judge.findings import EventName, Finding, why
 from whence.audit.judge.promises import Verdict
 from whence.audit.judge.tickets import Tenures, doubtful, owner_of, two_owners, went_beyond
 from whence.audit.trace import Row, by_member
@@ -81,8 +81,6 @@ class Follower(msgspec.Struct, array_like=True):
     causality: Causality = msgspec.field(default_factory=Causality)
     tickets: Tenures = msgspec.field(default_factory=Tenures)
     queues: dict[str, Queue] = {}
-    repeated: int = 0
-    """Rows that came again."""
     torn: dict[str, int] = {}
     """Members with steps that are missing for good, and how many."""
     _used: dict[str, Use] = {}
@@ -106,7 +104,6 @@ class Follower(msgspec.Struct, array_like=True):
             if queue is None:
                 queue = self.queues[row.member] = Queue(row.member)
             if row.lseq < queue.next or row.lseq in queue.ahead:
-                self.repeated += 1
                 continue
             queue.ahead[row.lseq] = row if row.kind in KINDS else None
             if row.lseq == queue.next:
@@ -327,8 +324,9 @@ class Follower(msgspec.Struct, array_like=True):
     def report(self, found: Iterable[Finding] = ()) -> report.Report:
         """The run so far; `found`: what `findings` gave before."""
         every = [*found, *self.findings()]
-        done = report.report(self.causality, every, settled=self._settled, complete=self.complete, missing=self.torn)
-        done.doubts = [Doubt(member, self._why(member), n) for member, n in sorted(done.doubtful.items())]
+        done = report.report(
+            self.causality, every, settled=self._settled, complete=self.complete, missing=self.torn, why=self._why
+        )
         done.tenures = len(self.tickets.tenures)
         return done
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from whence.audit.judge import findings
 from whence.audit.judge.causality import Causality, Life
-from whence.audit.judge.findings import Doubt, Finding
+from whence.audit.judge.findings import UNKNOWN_START, Doubt, Finding
 from whence.audit.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
 
 KEPT = 5
@@ -63,34 +63,21 @@ class Report:
     """Events published."""
     members: dict[str, Counts]
     """What was found at each member."""
-    orders: dict[str, str]
-    """The order each member promises."""
     live: list[str]
     """The members that were there at the end."""
     broken: dict[str, int]
     """Rule -> how often it was broken, in events. Empty in a good run."""
     findings: list[Finding] = field(default_factory=list)
     """The first few of each rule, explained."""
-    doubtful: dict[str, int] = field(default_factory=dict)
-    """Member -> how much cannot be judged because its trace is not all here."""
     doubts: list[Doubt] = field(default_factory=list)
-    """The same with the reasons."""
+    """What cannot be judged, by member."""
     tenures: int = 0
     """How often a member owned a ticket."""
 
     @cached_property
-    def by_order(self) -> dict[str, Counts]:
-        """The counts of all members with the same order together: an unordered member's inversions are no fault."""
-        out: dict[str, Counts] = {}
-        for member, counts in self.members.items():
-            order = self.orders[member]
-            out[order] = out.get(order, Counts()) + counts
-        return out
-
-    @cached_property
     def total(self) -> Counts:
         """The counts of all members."""
-        return sum(self.by_order.values(), Counts())
+        return sum(self.members.values(), Counts())
 
     @property
     def ok(self) -> bool:
@@ -117,11 +104,13 @@ def report(
     complete: bool = True,
     missing: Mapping[str, int] | None = None,
     waiting: Mapping[str, Collection[object]] | None = None,
+    why: Callable[[str], str] = lambda member: UNKNOWN_START,
 ) -> Report:
     """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. `settled`: nothing
     is under way any more, so what is not delivered is lost. `complete`: the steps of all members are here, to the end;
     else what they lack may be in steps that are not. `missing`: member -> how many of its steps are missing. `waiting`:
-    member -> keys of what it has received and holds back, as its order may: it is not lost."""
+    member -> keys of what it has received and holds back, as its order may: it is not lost. `why`: what is the
+    matter with the trace of a member."""
     members = {name: _counts(judged, life) for name, life in judged.lives.items()}
     broken: Counter[str] = Counter()
     for life in judged.lives.values():
@@ -142,11 +131,10 @@ def report(
     return Report(
         published=sum(origin.upto[-1] for origin in judged.origins),
         members=members,
-        orders={name: life.order for name, life in judged.lives.items()},
         live=[name for name, life in judged.lives.items() if life.alive],
         broken={rule: broken[rule] for rule in RULES if broken[rule]},
         findings=[f for rule in RULES for f in kept.get(rule, ())],
-        doubtful=dict(doubtful),
+        doubts=[Doubt(member, why(member), n) for member, n in sorted(doubtful.items())],
     )
 
 

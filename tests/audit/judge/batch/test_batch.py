@@ -22,6 +22,10 @@ from whence.audit.trace import Row
 from whence.lab.sim.scenario import Loaded, parse
 
 
+def in_words(a: audited.Audited) -> list[Doubt]:
+    return [Doubt(member, why, n) for (_, member, why), n in sorted(audited.doubts(a).items())]
+
+
 def agree(rows: list[Row], complete: bool = False) -> Counts:
     """Every verdict, every finding, every doubt and every count of every member are those of the incremental judge."""
     follower = Follower(complete)
@@ -47,7 +51,7 @@ def agree(rows: list[Row], complete: bool = False) -> Counts:
     of_steps = _set(f for f in every if f.rule not in (AGREEMENT, SILENCE))
     assert of_steps == _set(f for f in found if f.doubt is None)
     report = follower.report(found)
-    assert audited.in_words(audited.doubts(a), 0) == report.doubts
+    assert in_words(a) == report.doubts
     assert [f for f in every if f.rule == SILENCE] == [f for f in report.findings if f.rule == SILENCE]
     agreement = {f.sentence for f in every if f.rule == AGREEMENT}
     assert {f.sentence for f in report.findings if f.rule == AGREEMENT} <= agreement
@@ -67,7 +71,7 @@ def agree(rows: list[Row], complete: bool = False) -> Counts:
 
 
 def doubted(rows: list[Row]) -> list[Doubt]:
-    return audited.in_words(audited.doubts(judge(rows)), 0)
+    return in_words(judge(rows))
 
 
 def _set(found: Iterable[Finding]) -> list[Finding]:

@@ -9,9 +9,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.audit.judge.batch.rows import table_of
 from tests.audit.spark import traces as spark_traces
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code, picked
+from whence.audit.trace import Row
 
 
 @given(st.lists(st.integers(1, 5), max_size=4), st.data())
@@ -29,3 +31,13 @@ def test_a_long_run_made_in_parts_is_one_run() -> None:
     assert len(made) == 3 and not a.coded.missing.any() and not a.coded.repeated and not a.circles
     rules = Counter(tables.violations(a)["rule"].to_pylist())
     assert (rules["causal"], rules["integrity"], rules["agreement"], rules["two owners"]) == (4, 4, 4, 4)
+
+
+def test_a_row_without_a_kind_is_a_step_and_nothing_else() -> None:
+    """Readers put such rows into the quarantine. Here it must not pass for one of another kind."""
+    rows = [Row("r", "c", "a#1", n, n, "deliver" if n else "publish", "a#1/1") for n in range(3)]
+    table = table_of(rows)
+    kinds = pa.array(["publish", None, "deliver"])
+    a = audited.audited(code(table.set_column(table.column_names.index("kind"), "kind", kinds)))
+    assert [v["lseq"] for v in tables.verdicts(a).to_pylist()] == [2]
+    assert tables.members(a)["steps"].to_pylist() == [3] and not a.coded.missing.any()

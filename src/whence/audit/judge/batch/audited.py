@@ -17,7 +17,7 @@ from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.coding import Coded, code, codes
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
 from whence.audit.judge.causality import DeliveredState
-from whence.audit.judge.findings import MISSING_STEPS, Doubt, EventName, Finding, why
+from whence.audit.judge.findings import MISSING_STEPS, EventName, Finding, why
 from whence.audit.judge.promises import SILENT, Verdict, promise
 from whence.audit.judge.rates import ABOVE, Rate, rate
 from whence.audit.judge.tickets import Holding, Pair, Tenures, owner_of, parse_id, went_beyond
@@ -69,20 +69,11 @@ def to_follow(coded: Coded) -> Bytes:
 def warm() -> None:
     """Compile the kernel, or load it from numba's cache on disk. The first time takes many seconds; workers on this
     machine then find it in the cache."""
-    texts: dict[str, Any] = dict.fromkeys(("reason", "peer", "order", "token"), pa.nulls(3, pa.string()))
-    event = "0:1.0.1:1@a#1"
-    table = pa.table(
-        {
-            "member": ["a#1"] * 3,
-            "lseq": [0, 1, 2],
-            "t_ns": [0, 1, 2],
-            "kind": ["join", "publish", "deliver"],
-            "event": [None, event, event],
-            "ticket": pa.nulls(3, pa.int32()),
-            **texts,
-        }
-    )
-    audited(code(table))
+    names = ["member", "lseq", "t_ns", "kind", "event"]
+    rows = pa.table([["a#1"] * 2, [0, 1], [0, 1], ["publish", "deliver"], ["a#1/1"] * 2], names=names)
+    for name in ("ticket", "reason", "peer", "order", "token"):
+        rows = rows.append_column(name, pa.nulls(2, pa.string()))
+    audited(code(rows))
 
 
 def broken(a: Audited, rows: Longs, member: Ints) -> NDArray[np.bool_]:
@@ -126,11 +117,6 @@ def doubts(a: Audited) -> Doubts:
         if finding.doubt is not None:
             count[run, finding.doubt, trace.why(run, finding.doubt)] += 1
     return count if coded.apart else count + loss_doubts(everybody(a))
-
-
-def in_words(count: Doubts, run: int) -> list[Doubt]:
-    """The doubts about one run."""
-    return [Doubt(member, why, n) for (k, member, why), n in sorted(count.items()) if k == run]
 
 
 class _Publishers:
@@ -181,7 +167,7 @@ def found(a: Audited) -> list[Found]:
     """Every broken promise; of some members of a run those that are theirs alone."""
     lost = () if a.coded.apart else of_losses(everybody(a))
     owners = (one for one in a.owners if one[1].doubt is None)
-    return [*_of_deliveries(a), *_of_drops(a), *lost, *_of_ids(a), *owners]
+    return [*_of_deliveries(a), *_of_ids(a), *lost, *owners]
 
 
 def _at(coded: Coded, rows: Longs) -> Iterator[tuple[int, int, int, str]]:
@@ -216,14 +202,11 @@ def _event(a: Audited, e: int) -> EventName:
     return EventName(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.coded.known.base[o]) + 1)
 
 
-def _of_drops(a: Audited) -> Iterator[Found]:
-    for row, run, _, member in _at(a.coded, a.coded.dropped):
-        yield run, findings.after_drop(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
-
-
 def _of_ids(a: Audited) -> Iterator[Found]:
-    for row, run, _, member in _at(a.coded, a.coded.reused):
-        yield run, findings.reused(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
+    """Deliveries of what the member has dropped, and ids that are used once more."""
+    for rows, told in ((a.coded.dropped, findings.after_drop), (a.coded.reused, findings.reused)):
+        for row, run, _, member in _at(a.coded, rows):
+            yield run, told(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
 
 
 # -- what members lack

@@ -43,6 +43,8 @@ _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpo
 
 Run = tuple[str, str]
 """A run and its cluster."""
+_Token = tuple[int, str | None]
+"""The run's number, and the token in it; None: none."""
 
 
 class KnownRun(NamedTuple):
@@ -410,7 +412,7 @@ def _rows(table: pa.Table, known: KnownRun | None, complete: bool) -> _Rows:
         place: Any = pc.index_in(names, value_set=members)
         member = place.fill_null(-1).to_numpy().astype(np.int32)[found]
     kind_code, kinds = codes(table["kind"])
-    kind = np.array([KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)[kind_code]
+    kind = np.array([*(KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()), kernel.OTHER], np.int8)[kind_code]
     event, texts = codes(table["event"])
     what, pairs = _pairs(run, np.where(_NAMED[kind], event, np.int32(-1)), len(runs), len(texts))
     events = texts.take(pairs % max(1, len(texts)))
@@ -457,56 +459,50 @@ def _joins(
     closed: NDArray[np.bool_], known: KnownRun | None, complete: bool,
 ) -> _Joins:  # fmt: skip
     rows, snapshots = np.flatnonzero(kind == kernel.JOIN), np.flatnonzero(kind == kernel.SNAPSHOT)
-    of, where = member[rows].tolist(), run[rows].tolist()
-    names = [str(name) for name in members.take(member[rows]).to_pylist()]
-    declared_orders = [row["order"] for row in picked(table.select(["order"]), rows)]
-    said = [JoinSaid(**row) for row in picked(table.select(["reason", "peer", "token"]), rows)]
+    said = picked(table.select(["order", "reason", "peer", "token"]), rows)
     place: dict[tuple[int, str], int] = {}
-    if any(s.goes_on(name) for s, name in zip(said, names, strict=True)):
-        place = {
-            (k, str(name)): m for m, (k, name) in enumerate(zip(run_of.tolist(), members.to_pylist(), strict=True))
-        }
-    before = [  # the life that each goes on from
-        place.get((k, str(s.peer)), -1) if s.goes_on(name) else -1
-        for k, s, name in zip(where, said, names, strict=True)
-    ]
+    if any(one["reason"] == "checkpoint" for one in said):
+        named = zip(run_of.tolist(), map(str, members.to_pylist()), strict=True)
+        place = {who: m for m, who in enumerate(named)}
     superseded = _among(members, known.superseded if known else []).astype(np.uint8)
-    superseded[[m for m in before if m >= 0]] = 1
-    # ... and the one whose end it begins with: it is known if that end is
-    ends = [
-        m if s.token is None and m >= 0 and (complete or closed[m]) else -1 for s, m in zip(said, before, strict=True)
-    ]
-    states = [s.token if m < 0 else end_of(str(members[m])) for s, m in zip(said, ends, strict=True)]
-    ended = [] if known else list(dict.fromkeys(m for m in ends if m >= 0))
-    end_tokens = [(int(run_of[m]), end_of(str(members[m]))) for m in ended]
-    given = [
-        (k, row["token"]) for k, row in zip(run[snapshots], picked(table.select(["token"]), snapshots), strict=True)
-    ]
-    if known is not None:  # the states are known, too: nobody has to give one
-        tokens, given = [(0, token) for token in known.tokens], [(0, None)] * len(given)
-    else:
-        used = {(k, s.token) for k, s in zip(where, said, strict=True) if s.reason != "genesis"}
-        tokens = sorted([*((k, str(token)) for k, token in used & set(given) if token is not None), *end_tokens])
-    number: dict[tuple[int, str | None], int] = {token: k for k, token in enumerate(tokens)}
-    how = [
-        kernel.UNCLEAR if s.goes_on(name) and s.token is None and m < 0 else _HOW.get(s.reason or "", kernel.UNCLEAR)
-        for s, name, m in zip(said, names, ends, strict=True)
-    ]
-    begins = [
-        -1 if h == kernel.GENESIS or state is None else number.get((k, state), -1)
-        for h, k, state in zip(how, where, states, strict=True)
-    ]
+    orders: dict[int, str] = {}
+    how: list[int] = []
+    begins: list[_Token] = []
+    ended: dict[int, _Token] = {}
+    for m, k, one in zip(member[rows].tolist(), run[rows].tolist(), said, strict=True):
+        name, join = str(members[m]), JoinSaid(one["reason"], one["peer"], one["token"])
+        orders[m] = declared(one["order"], name)
+        way, state = _HOW.get(join.reason or "", kernel.UNCLEAR), join.token
+        if join.goes_on(name):
+            before = place.get((k, str(join.peer)), -1)
+            if before >= 0:
+                superseded[before] = 1
+            if state is None and before >= 0 and (complete or closed[before]):  # else its end may be cut off
+                state = f"\0the end of {join.peer}"  # no token of a trace begins so
+                ended[before] = k, state
+            elif state is None:
+                way = kernel.UNCLEAR
+        how.append(way)
+        begins.append((k, None if way == kernel.GENESIS else state))
+    taken = [row["token"] for row in picked(table.select(["token"]), snapshots)]
+    given: list[_Token] = list(zip(run[snapshots].tolist(), taken, strict=True))
+    if known is None:
+        used = {token for token in set(begins).intersection(given) if token[1] is not None}
+        tokens = sorted(used.union(ended.values()), key=lambda token: (token[0], str(token[1])))
+    else:  # the states are known, too: nobody has to give one
+        tokens, given, ended = [(0, token) for token in known.tokens], [(0, None)] * len(given), {}
+    number = {token: k for k, token in enumerate(tokens)}
     return _Joins(
         rows,
-        kernel.Joins(np.array(how, np.int8), np.array(begins, np.int32)),
-        {m: declared(order, name) for m, order, name in zip(of, declared_orders, names, strict=True)},
+        kernel.Joins(np.array(how, np.int8), np.array([number.get(token, -1) for token in begins], np.int32)),
+        orders,
         superseded,
-        [token for _, token in tokens],
+        [str(token) for _, token in tokens],
         np.searchsorted(np.array([k for k, _ in tokens], np.int64), np.arange(runs + 1)),
         snapshots,
         np.array([number.get(token, -1) for token in given], np.int32),
-        np.array(ended, np.int32),
-        np.array([number[token] for token in end_tokens], np.int32),
+        np.array(list(ended), np.int32),
+        np.array([number[token] for token in ended.values()], np.int32),
     )
 
 
@@ -519,11 +515,6 @@ def _gone(member: Ints, lseq: Longs, kind: Small, members: int) -> NDArray[np.bo
         np.maximum.at(last, member[acts], lseq[acts])
         out[member[rows[lseq[rows] > last[member[rows]]]]] = True
     return out
-
-
-def end_of(member: str) -> str:
-    """A token for the state that a life ended with. No token of a trace begins so."""
-    return f"\0the end of {member}"
 
 
 def _reused(rows: _Rows, kind: Small, event: Ints, row: Longs, begin: Longs) -> Longs:
@@ -572,18 +563,6 @@ def _tickets(rows: _Rows, mine: Longs) -> list[tuple[int, Row]]:
     whose, lseq, t = (column[mine].tolist() for column in (rows.member, rows.lseq, rows.t))
     said = picked(rows.table.select(["ticket", "reason"]), mine)
     return [
-        (
-            m,
-            Row(
-                "",
-                "",
-                str(rows.members[m]),
-                lseq[k],
-                t[k],
-                "ticket",
-                ticket=said[k]["ticket"],
-                reason=said[k]["reason"],
-            ),
-        )
-        for k, m in enumerate(whose)
+        (m, Row("", "", str(rows.members[m]), step, at, "ticket", **one))
+        for m, step, at, one in zip(whose, lseq, t, said, strict=True)
     ]
