@@ -14,7 +14,8 @@ from tests.audit.spark import traces as spark_traces
 from tests.audit.spark.disk import fill
 from tests.audit.spark.traces import spoil
 from whence.audit import audit_files, read_table
-from whence.audit.spark.stream import StreamAudit, read_stream, watch
+from whence.audit.spark import stream
+from whence.audit.spark.stream import StreamAudit, watch
 from whence.audit.spark.sweep import Grid, finished, run_missing
 from whence.errors import TraceError
 
@@ -47,6 +48,10 @@ def test_a_full_disk_under_a_sweep(
     assert len(finished(small_disk / "sweep")) == 18
 
 
+def of_stream(spark: SparkSession, out: Path, table: str) -> list[Any]:
+    return spark.read.parquet(*map(str, stream.finished(out, table))).collect()
+
+
 def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: list[pa.Table]) -> None:
     trace, out = tmp_path / "trace", tmp_path / "watch"
     spark_traces.write(tables[:3], trace)
@@ -56,9 +61,9 @@ def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: li
         sink.settle()
     found = audit_files([trace], tmp_path / "batch")
     batch = read_table(spark, tmp_path / "batch", "verdicts").collect()
-    stream = read_stream(spark, out, "verdicts").collect()
-    assert sorted(map(str, stream)) == sorted(map(str, batch)) and len(batch) == found.deliveries
-    told = quarantined(read_stream(spark, out, "quarantine").collect())
+    streamed = of_stream(spark, out, "verdicts")
+    assert sorted(map(str, streamed)) == sorted(map(str, batch)) and len(batch) == found.deliveries
+    told = quarantined(of_stream(spark, out, "quarantine"))
     assert told == quarantined(read_table(spark, tmp_path / "batch", "quarantine").collect())
     assert set(told) == set(reasons)
 
@@ -79,6 +84,6 @@ def test_a_full_disk_under_a_stream(
     with StreamAudit(trace, out) as sink:  # with room it goes on, and gives what the batch gives
         watch(sink, once=True)
         sink.settle()
-    stream = read_stream(spark, out, "verdicts").collect()
+    streamed = of_stream(spark, out, "verdicts")
     batch = read_table(spark, tmp_path / "batch", "verdicts").collect()
-    assert sorted(map(str, stream)) == sorted(map(str, batch))
+    assert sorted(map(str, streamed)) == sorted(map(str, batch))

@@ -264,10 +264,10 @@ def member_files(rows: list[Row]) -> dict[str, bytes]:
     return files
 
 
-def once(trace: Path, out: Path, **options: Any) -> StreamAudit:
+def once(trace: Path, out: Path) -> StreamAudit:
     """Judge what there is, as a watcher that was started again."""
     with StreamAudit(trace, out) as audit:
-        stream.watch(audit, once=True, **options)
+        stream.watch(audit, once=True)
     return audit
 
 
@@ -295,7 +295,7 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(
             with (trace / name).open("ab") as file:
                 file.write(data[done[name] : upto])
             done[name] = upto
-        audit = once(trace, out, max_bytes=100_000)
+        audit = once(trace, out)
         assert turn == turns - 1 or audit.waiting
         (out / "verdicts" / ".00000000.parquet.1.partial").write_bytes(b"what a killed watcher may leave")
     mine = [r for r in rows if f"{r.run}-{r.member.replace('#', '_')}.jsonl" == parquet]

@@ -8,7 +8,7 @@ Nothing is lost or counted twice, whatever is killed when. In the directory `out
                             replaced in one step, after them
 
 A watcher that is started again reads the trace up to there once more, which gives the state of the judge, and goes on.
-A batch that was not finished is judged anew. Whoever reads goes by `_watch.json` (`read_stream` does).
+A batch that was not finished is judged anew. Whoever reads goes by `_watch.json` (`finished` does).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, Any, Final, Self
 
 import msgspec
 import pyarrow as pa
@@ -36,12 +36,9 @@ from whence.audit.spark.blocks import by_run
 from whence.audit.spark.growing import BATCH_BYTES, Offset, growing_files, is_parquet, reach, read
 from whence.audit.spark.keyed import fed
 from whence.audit.spark.place import found as files_at
-from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors, spark_schema
+from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors
 from whence.errors import TraceError, UsageError
 from whence.files import replacing, write_whole
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 MARK: Final = "_watch.json"
 TABLES: Final = ("verdicts", "violations", "quarantine")
@@ -132,10 +129,10 @@ class StreamAudit:
         grown = ((file, old.get(file, 0), n) for file, n in end.items())
         return pa.concat_tables(read(str(self.trace.absolute() / file), a, b) for file, a, b in grown if b > a)
 
-    def step(self, max_bytes: int = BATCH_BYTES) -> bool:
+    def step(self) -> bool:
         """Judge the next rows; False: there are none. After an error another one has to go on. `on_batch` is told
         before the batch is finished: again, by the next one, if this one is killed there."""
-        end = reach(self.trace, self.mark.offset, max_bytes)
+        end = reach(self.trace, self.mark.offset, BATCH_BYTES)
         if end == self.mark.offset:
             return False
         table, batch, begun = self._rows(self.mark.offset, end), self.mark.batch + 1, time.perf_counter()
@@ -181,22 +178,13 @@ class StreamAudit:
             (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
 
 
-def watch(
-    audit: StreamAudit,
-    *,
-    once: bool = False,
-    stop: threading.Event | None = None,
-    max_bytes: int = BATCH_BYTES,
-) -> None:
-    """Watch a directory of traces until `stop` is set; `once`: what is there now (then `audit.settle`). `max_bytes`: of
-    trace in a batch, which memory and the time of a batch grow with."""
+def watch(audit: StreamAudit, *, once: bool = False, stop: threading.Event | None = None) -> None:
+    """Watch a directory of traces until `stop` is set; `once`: what is there now (then `audit.settle`)."""
     stopped = stop or threading.Event()
     if not audit.trace.is_dir():
         raise TraceError(f"{audit.trace}: no such directory; name the one that the members write their traces into")
-    if max_bytes < 1:
-        raise UsageError(f"a batch has at least one byte, not {max_bytes}")
     while not stopped.is_set():
-        if not audit.step(max_bytes):
+        if not audit.step():
             if once:
                 return
             stopped.wait(EVERY)
@@ -207,14 +195,6 @@ def finished(out: str | os.PathLike[str], table: str) -> list[Path]:
     mark = read_mark(Path(out))
     files = sorted((Path(out) / table).glob("*.parquet"))
     return [f for f in files if (mark.settled is not None if f.stem == SETTLED else int(f.stem) <= mark.batch)]
-
-
-def read_stream(spark: SparkSession, out: str | os.PathLike[str], table: str) -> DataFrame:
-    """What a watcher has found so far: `verdicts`, `violations` or `quarantine`, also while it runs."""
-    done = finished(out, table)
-    if not done:
-        return spark.createDataFrame([], spark_schema(table))
-    return spark.read.schema(spark_schema(table)).parquet(*map(str, done))
 
 
 def read_mark(out: Path) -> WatchMark:
