@@ -42,8 +42,6 @@ class Publication:
     life: int
     causes: tuple[str, ...]
     """Values that its node had delivered or published, in that order."""
-    past: dict[str, None]
-    """All values that happened before it."""
     id: str | None = None
     """None: no reply yet."""
 
@@ -100,12 +98,7 @@ class NodeHistory:
     def asked(self, node: str, value: str) -> Publication:
         """The kit asks a node to publish; this fixes the past of the event."""
         causes = dict.fromkeys(step.value for step in self.view(node) if step.value in self.events)
-        past: dict[str, None] = {}
-        for cause in causes:
-            past |= self.events[cause].past
-            past[cause] = None
-        event = Publication(value, node, len(self.lives[node]), tuple(causes), past)
-        self.events[value] = event
+        event = self.events[value] = Publication(value, node, len(self.lives[node]), tuple(causes))
         self._step(node, "publish", value)
         return event
 
@@ -273,7 +266,7 @@ def _missing(history: NodeHistory) -> Iterator[BrokenClaim]:
         for event in history.events.values():
             if event.id is None or event.value in had:
                 continue
-            after = next((v for v in had if event.value in history.events[v].past), None)
+            after = next((v for v in had if _chain(history, event.value, v)), None)
             over = f", and delivered {after} without it ({explain(history, event.value, after)})" if after else ""
             text = f"{node} did not deliver {event.value}, which {event.node} had published, in time{over}"
             yield BrokenClaim("reliable", node, text)
@@ -281,23 +274,26 @@ def _missing(history: NodeHistory) -> Iterator[BrokenClaim]:
 
 def explain(history: NodeHistory, cause: str, effect: str) -> str:
     """The shortest causal chain: `n1 published q; n2 delivered q, then published a`."""
-    ways: list[list[str]] = [[effect]]
-    reached = {effect: None}
-    for way in ways:  # grows: breadth first
-        if way[-1] == cause:
-            way.reverse()
-            break
-        for value in history.events[way[-1]].causes:
-            if value not in reached and (value == cause or cause in history.events[value].past):
-                reached[value] = None
-                ways.append([*way, value])
-    else:
-        return f"{cause} did not happen before {effect}"
     said = [f"{history.events[cause].node} published {cause}"]
-    for before, after in pairwise(way):
+    for before, after in pairwise(_chain(history, cause, effect)):
         node = history.events[after].node
         if node == history.events[before].node:
             said[-1] += f", then {after}"
         else:
             said.append(f"{node} delivered {before}, then published {after}")
     return "; ".join(said)
+
+
+def _chain(history: NodeHistory, cause: str, effect: str) -> list[str]:
+    """The events of the shortest causal chain; empty if `cause` did not happen before `effect`."""
+    follows: dict[str, str | None] = {effect: None}
+    for value in (queue := [effect]):  # grows: breadth first
+        for earlier in history.events[value].causes:
+            if earlier not in follows:
+                follows[earlier] = value
+                queue.append(earlier)
+    chain, at = [], cause if cause in follows else None
+    while at is not None:
+        chain.append(at)
+        at = follows[at]
+    return chain

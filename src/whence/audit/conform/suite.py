@@ -56,20 +56,13 @@ class ConformReport:
 
 async def run_suite(
     command: Sequence[str],
-    settings: ConformSettings | None = None,
+    settings: ConformSettings,
     only: Sequence[str] = (),
     trace: Path | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> ConformReport:
     """Run the scenarios (default: all) one after the other, each with its own processes, which have ended when this
     returns. An error of the adapter is in `ConformReport.error`; earlier scenarios are judged anyway."""
-    settings = settings or ConformSettings()
-    if not command:
-        raise UsageError("which system? Give the command that starts one node of it")
-    if settings.nodes < 3:
-        raise UsageError(
-            f"nodes must be 3 to 100, not {settings.nodes}: two processes cannot show an effect before its cause"
-        )
     if unknown := [name for name in only if name not in SCENARIOS]:
         raise UsageError(f"no scenario {unknown[0]!r}: there are {', '.join(SCENARIOS)}")
     try:

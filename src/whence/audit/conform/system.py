@@ -77,12 +77,11 @@ class ConformSettings:
     """How long a node may take to start."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= 100:
-            raise UsageError(f"nodes must be 3 to 100, not {self.nodes}")
+        if not 3 <= self.nodes <= 100:
+            why = "two processes cannot show an effect before its cause"
+            raise UsageError(f"nodes must be 3 to 100, not {self.nodes}: {why}")
         if not 0 < self.hold_s <= self.timeout_s:
             raise UsageError(f"want 0 < hold ({self.hold_s:g} s) <= timeout ({self.timeout_s:g} s)")
-        if not self.start_s > 0:
-            raise UsageError(f"start must be more than 0 s, not {self.start_s:g}")
 
 
 class Envelope(msgspec.Struct, frozen=True):
