@@ -59,11 +59,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         """The member that published it."""
         return self.frame.owner
 
-    @property
-    def sender_ticket(self) -> int | None:
-        """The ticket it was published under; None in a cluster without tickets."""
-        return self.frame.ticket if isinstance(self.frame, Frame) else None
-
 
 class EventBatch(Sequence[Event]):
     """Events that were read together, of one frame or several. `payloads` are there at once; an `Event` is made when it

@@ -132,18 +132,6 @@ def _repair(made: list[Transaction]) -> None:
         txn.recorded = n
 
 
-def transactions(found: History) -> list[tuple[Transaction, bool]]:
-    """The transactions as objects, and whether each committed. What aborted is known by its writes only."""
-    made = [(Transaction(*_named(found, t), found.ops(t)), True) for t in range(found.begin.size - 1)]
-    for x, v in zip(*found.aborted, strict=True):
-        made.insert(0, (Transaction(made[0][0].session, "-1", [Op(True, found.key_of(x), found.value_of(v))]), False))
-    return made
-
-
-def _named(found: History, t: int) -> tuple[str, str]:
-    return found.place(t)[0], str(t)
-
-
 def judged(found: History, report: HistoryReport) -> None:
     """Every "holds" goes through the verifier, and every finding through the reference."""
     proof = certificate(report)

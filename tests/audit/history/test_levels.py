@@ -125,12 +125,7 @@ def test_the_order_of_rows_and_transaction_numbers_do_not_matter(number: int, tm
     shuffled rows."""
     rng = Random(number)
     history = cases.generated(rng, 30, 4, 4, 4, repair=bool(number % 2))
-    lines = [
-        f"{'w' if op.write else 'r'}({op.key},{op.value or 0},{txn.session},{txn.name})"
-        for txn, good in cases.transactions(history)
-        for op in txn.ops
-        if good
-    ]
+    lines = [f"{kind}({key},{value or 0},{session},{txn})" for session, txn, kind, key, value in history.rows()]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     wanted = check(read(tmp_path / "a.txt"), TRANSACTIONAL).levels
     assert wanted == check(history, TRANSACTIONAL).levels

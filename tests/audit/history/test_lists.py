@@ -55,15 +55,3 @@ def test_what_breaks_every_level(pattern: str, txns: list[tuple[int, list[list[o
     report = checked(*txns)
     assert pattern in report.patterns
     assert report.levels == {"RC": False, "RA": False, "TCC": False}
-
-
-def test_the_order_of_a_list_is_an_order_of_commits() -> None:
-    """A register history with the same reads would be fine: the lists say who came first."""
-    report = checked(
-        (0, [["append", 1, 1], ["append", 2, 1]]),
-        (1, [["append", 1, 2]]),
-        (2, [["r", 1, [1, 2]]]),
-        (3, [["append", 3, 3], ["r", 2, []]]),
-        (1, [["r", 3, []], ["r", 1, [1, 2]]]),
-    )
-    assert report.holds

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
 
 import pytest
 
@@ -26,29 +25,21 @@ from whence.audit.trace import MemoryTrace, Row
 from whence.testing import MemoryNetwork
 
 
-class Happened(NamedTuple):
-    """A step of one process, in the order of its steps."""
-
-    process: str
-    kind: Literal["publish", "deliver"]
-    event: str
-    origin: str
-
-
-def client_history(steps: Iterable[Happened], file: str) -> History:
-    """What clients saw: a session for each process, a transaction for each step."""
+def client_history(rows: Iterable[Row], file: str) -> History:
+    """What clients saw: a session for each member, a transaction for each step."""
     registers: dict[str, dict[str, str]] = {}
-    written: set[str] = set()
     txns: list[Transaction] = []
-    for step in steps:
-        mine = registers.setdefault(step.process, {})
-        txn = Transaction(step.process, str(len(txns)), recorded=len(txns))
-        if step.kind == "publish":
-            txn.ops.append(Op(True, step.origin, step.event))
-            written.add(step.event)
-        mine[step.origin] = step.event
-        if step.kind == "deliver" and step.origin != step.process:
-            names = dict.fromkeys([step.origin, *mine])
+    for row in rows:
+        if row.kind not in ("publish", "deliver"):
+            continue
+        assert row.origin is not None and row.event is not None
+        mine = registers.setdefault(row.member, {})
+        txn = Transaction(row.member, str(len(txns)), recorded=len(txns))
+        if row.kind == "publish":
+            txn.ops.append(Op(True, row.origin, row.event))
+        mine[row.origin] = row.event
+        if row.kind == "deliver" and row.origin != row.member:
+            names = dict.fromkeys([row.origin, *mine])
             txn.ops += [Op(False, name, mine[name]) for name in names]
         if txn.ops:
             txns.append(txn)
@@ -77,16 +68,7 @@ rate = 0.6
 
 
 def clients(order: str, seed: int) -> History:
-    rows = simulate(SCENARIO.format(order=order), seed).rows
-    return client_history(steps_of(rows), f"{order}-{seed}")
-
-
-def steps_of(rows: Iterable[Row]) -> list[Happened]:
-    return [
-        Happened(row.member, row.kind, row.event or "", row.origin or "")  # type: ignore[arg-type]
-        for row in rows
-        if row.kind in ("publish", "deliver")
-    ]
+    return client_history(simulate(SCENARIO.format(order=order), seed).rows, f"{order}-{seed}")
 
 
 @pytest.mark.parametrize("order", ["causal", "reliable"])
@@ -135,7 +117,7 @@ def test_live_members() -> None:
                 await asyncio.gather(*(p.publish(b"%d" % n) for p in (first, second, third)))
             for cluster in (a, b, c):
                 await collect(cluster, 30)
-        return client_history(steps_of(trace.rows), "live")
+        return client_history(trace.rows, "live")
 
     history = run(main())
     report = check(history, TRANSACTIONAL)

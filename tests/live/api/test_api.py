@@ -42,7 +42,7 @@ def test_events_arrive_in_causal_order_at_all_members() -> None:
                     assert [e.id for e in events] == [first, second]
                     assert [e.payload for e in events] == [b"question", b"answer"]
                     assert not any(e.over_gap for e in events)
-                    assert events[1].sender_ticket == effect.ticket
+                    assert events[1].frame.ticket == effect.ticket
             await until(lambda: all(len(x.members()) == 3 for x in (a, b, c)), "everybody knows everybody")
             assert a.members()[0] == a.me
             await until(lambda: list(c.coordinators().values()) == [a.me], "only the founder keeps its ticket")

@@ -1,6 +1,6 @@
 """Histories in the formats of others: Plume and PolySI, AWDIT, dbcop, Cobra, Jepsen (Elle), and tables of operations.
 
-`FORMATS` is the only place that knows which file has which format. Every reader gives transactions to `settle`.
+The tables at the end are all that knows which file has which format. Every reader gives transactions to `settle`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from whence.audit.history import edn
 from whence.audit.history.model import History, Op, Status, Transaction, settle
@@ -30,7 +30,7 @@ def discover(paths: list[Path]) -> list[Path]:
             raise HistoryError(f"{path}: no such file or folder")
         inside = _inside(path) if path.is_dir() else [path]
         if not inside:
-            raise HistoryError(f"{path}: no history in this folder ({', '.join(SUFFIXES)}, gzipped or not; T<n>.log)")
+            raise HistoryError(f"{path}: no history in this folder ({', '.join(READERS)}, gzipped or not; T<n>.log)")
         found += inside
     return found
 
@@ -42,7 +42,7 @@ def _inside(folder: Path) -> list[Path]:
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             found += _inside(path)
-        elif suffix_of(path) in SUFFIXES:
+        elif suffix_of(path) in READERS:
             found.append(path)
     return found
 
@@ -85,18 +85,18 @@ def _parsed(path: Path, form: str) -> History:
     raw = content(path)
     if not raw.strip():
         raise HistoryError(f"{path}: holds no operation: the file is empty")
-    found = next((f for f in FORMATS if f.name == form), None) or _sniffed(path, suffix, raw)
-    return (found.by_suffix.get(suffix) or found.read)(path, raw)
+    if form == "auto":
+        return READERS[suffix if suffix in READERS else _sniffed(path, raw)](path, raw)
+    endings = FORMATS[form]
+    return READERS[suffix if suffix in endings else endings[0]](path, raw)
 
 
-def _sniffed(path: Path, suffix: str, raw: bytes) -> Format:
-    for form in FORMATS:
-        if suffix in (*form.suffixes, *form.by_suffix):
-            return form
+def _sniffed(path: Path, raw: bytes) -> str:
+    """The ending that a file with these bytes should have."""
     begin = raw[:200].removeprefix(b"\xef\xbb\xbf").lstrip()
-    for form in FORMATS:
-        if begin.startswith(form.begins):
-            return form
+    for suffix, begins in BEGINS.items():
+        if begin.startswith(begins):
+            return suffix
     shown = begin[:40].decode("utf-8", "replace")
     raise HistoryError(f"{path}, line 1: {shown!r} begins no format known here; name one by --format")
 
@@ -151,58 +151,42 @@ HEADER: Final = 5
 """Numbers before the strings: id, nodes, variables, transactions, events."""
 
 
-class _Cursor:
-    """Reads bincode 1.x with default options: little-endian, lengths as u64."""
-
-    def __init__(self, path: Path, raw: bytes) -> None:
-        self.path, self.raw, self.at = path, raw, 0
-
-    def u64(self) -> int:
-        return int.from_bytes(self.take(8, "a number"), "little")
-
-    def flag(self) -> bool:
-        byte = self.take(1, "a flag")[0]
-        if byte > 1:
-            raise HistoryError(f"{self.path}, byte {self.at - 1}: {byte} is no flag (0 or 1); is it another format?")
-        return byte == 1
-
-    def length(self, least: int) -> int:
-        """A number of things that take `least` bytes each: more than the file holds is refused."""
-        count = self.u64()
-        if count * least > len(self.raw) - self.at:
-            raise HistoryError(
-                f"{self.path}, byte {self.at - 8}: a length of {count} is longer than the rest of the file"
-            )
-        return count
-
-    def take(self, size: int, what: str) -> bytes:
-        if self.at + size > len(self.raw):
-            raise HistoryError(f"{self.path}, byte {self.at}: the file ends inside {what}")
-        self.at += size
-        return self.raw[self.at - size : self.at]
-
-
 def read_bincode(path: Path, raw: bytes) -> History:
-    """Value 0 is the initial one. Events that did not succeed are left out."""
-    data = _Cursor(path, raw)
-    data.take(8 * HEADER, "the header")
-    for _ in range(3):
-        data.take(data.length(1), "a string")
+    """bincode 1.x: little-endian, lengths of 64 bits. Value 0 is the initial one. Events that did not succeed are left
+    out."""
+    at = 8 * HEADER
+
+    def take(form: str, least: int = 0) -> Any:
+        """The next fields; B is a flag. `least`: they are a length of things that take this many bytes each."""
+        nonlocal at
+        try:
+            found = struct.unpack_from(form, raw, at)
+        except struct.error:
+            raise HistoryError(f"{path}, byte {at}: the file ends inside a record") from None
+        if "B" in form and max(found[0], found[-1]) > 1:
+            raise HistoryError(f"{path}, byte {at}: a flag is neither 0 nor 1; is it another format?")
+        at += struct.calcsize(form)
+        if least and found[0] * least > len(raw) - at:
+            raise HistoryError(f"{path}, byte {at - 8}: a length of {found[0]} is longer than the rest of the file")
+        return found[0] if len(found) == 1 else found
+
+    for _ in range(3):  # strings
+        length = take("<Q", 1)
+        at += length
     txns: list[Transaction] = []
     failed = 0
-    for session in range(data.length(8)):
-        for number in range(data.length(9)):
+    for session in range(take("<Q", 8)):
+        for number in range(take("<Q", 9)):
             txn = Transaction(str(session), str(number))
-            for _ in range(data.length(18)):
-                at = data.at
-                write, key, value, done = data.flag(), data.u64(), data.u64(), data.flag()
+            for _ in range(take("<Q", 18)):
+                write, key, value, done = take("<BQQB")
                 failed += not done
                 if done:
-                    txn.ops.append(Op(write, key, value or None, at))
-            txn.status = Status.COMMITTED if data.flag() else Status.ABORTED
+                    txn.ops.append(Op(bool(write), key, value or None, at - 18))
+            txn.status = Status.COMMITTED if take("<B") else Status.ABORTED
             txns.append(txn)
-    if data.at != len(raw):
-        raise HistoryError(f"{path}, byte {data.at}: {len(raw) - data.at} bytes after the end of the history")
+    if at != len(raw):
+        raise HistoryError(f"{path}, byte {at}: {len(raw) - at} bytes after the end of the history")
     notes = [f"{failed} operations that did not succeed were left out"] if failed else []
     return settle(str(path), txns, notes=notes)
 
@@ -459,25 +443,28 @@ def _read_table(path: Path, _: bytes = b"") -> History:
     return from_table(read_parquet(path), str(path))
 
 
-class Format(NamedTuple):
-    """One format: its name on the command line, and how to tell it from others."""
-
-    name: str
-    read: Callable[[Path, bytes], History]
-    suffixes: tuple[str, ...]
-    begins: tuple[bytes, ...] = ()
-    """First bytes, where the name says nothing."""
-    by_suffix: Mapping[str, Callable[[Path, bytes], History]] = {}
-    """Other readers of the same format."""
-
-
-JSON: Final = dict.fromkeys((".json", ".jsonl"), read_json)
-FORMATS: Final = (
-    Format("text", read_text, (".txt",), (b"w(", b"r(", b"w ", b"r ")),
-    Format("elle", read_edn, (".edn",), (b"{:", b"[{:", b"[ {:", b"#jepsen", b";"), JSON),
-    Format("parquet", _read_table, (".parquet",), (b"PAR1",)),
-    Format("json", read_json, (), (b"[", b"{"), JSON),
-    Format("dbcop", read_json, (), (), {".bincode": read_bincode, ".hist": read_hist}),
-)
-"""In the order in which they are tried."""
-SUFFIXES: Final = tuple(sorted({suffix for form in FORMATS for suffix in (*form.suffixes, *form.by_suffix)}))
+READERS: Final[dict[str, Callable[[Path, bytes], History]]] = {
+    ".txt": read_text,
+    ".edn": read_edn,
+    ".json": read_json,
+    ".jsonl": read_json,
+    ".bincode": read_bincode,
+    ".hist": read_hist,
+    ".parquet": _read_table,
+}
+"""By the ending of the name."""
+FORMATS: Final[dict[str, tuple[str, ...]]] = {
+    "text": (".txt",),
+    "elle": (".edn", ".json", ".jsonl"),
+    "json": (".json",),
+    "dbcop": (".json", ".bincode", ".hist"),
+    "parquet": (".parquet",),
+}
+"""Name on the command line -> endings of files of this format. A file with any other ending is read as the first."""
+BEGINS: Final[dict[str, tuple[bytes, ...]]] = {
+    ".txt": (b"w(", b"r(", b"w ", b"r "),
+    ".edn": (b"{:", b"[{:", b"[ {:", b"#jepsen", b";"),
+    ".parquet": (b"PAR1",),
+    ".json": (b"[", b"{"),
+}
+"""First bytes, where the name says nothing; in the order in which they are tried."""

@@ -14,7 +14,7 @@ A packet sealed by `SecretGuard`, the same bytes for every peer:
    so neither can be changed either. Nothing is remembered about what fails.
 4. **Replayed** bytes are refused: per session a receiver remembers which of the last 131,072 counters it has seen.
    Reordering within them is fine, so one sender may use several connections at once.
-5. **Old** bytes are refused: the sender's clock may differ from the receiver's by at most `skew_s`. A session may
+5. **Old** bytes are refused: the sender's clock may differ from the receiver's by at most `SKEW_MS`. A session may
    be forgotten when all that was seen of it is older than that; it cannot come back.
 6. **Replayed across a restart of the receiver**, which has forgotten all sessions: what was sealed before the receiver
    started does not count. So clocks have to agree to within the time a restart takes (SECURITY.md says what follows
@@ -68,6 +68,10 @@ behind a slow stream. At most about 35 kB for the busiest session."""
 MAX_SESSIONS: Final = 16_384
 """Sessions known at a time; only holders of the secret can make one. About 3 kB each when idle."""
 
+SKEW_MS: Final = 30_000
+"""Milliseconds by which clocks may differ. Higher: less care for clocks. Lower: packets can be held back for a shorter
+time. A packet on its way for longer is refused, too."""
+
 
 class Guard(Protocol):
     """Seals packets and opens them."""
@@ -111,36 +115,16 @@ class SecretGuard:
     them). A str that begins with `whence-secret:` is such bytes in base64; any other str is a passphrase, which is
     stretched (scrypt) and still only as good as it is hard to guess: somebody who has recorded one packet can try
     passphrases at leisure.
-
-    `skew_s`: seconds by which clocks may differ. Higher: less care for clocks. Lower: packets can be held back for
-    a shorter time. A packet on its way for longer is refused, too.
     """
 
     overhead = _HEADER + _TAG
 
-    def __init__(
-        self,
-        secret: bytes | str,
-        *,
-        skew_s: float = 30.0,
-        clock: Callable[[], int] = time.time_ns,
-        rekey_packets: int = REKEY_PACKETS,
-        rekey_ms: int = REKEY_MS,
-        max_sessions: int = MAX_SESSIONS,
-    ) -> None:
-        if skew_s <= 0:
-            raise UsageError(f"skew_s must be above 0, not {skew_s}")
-        if not 1 <= rekey_packets <= 1 << _COUNTER_BITS:
-            raise UsageError(f"rekey_packets must be 1 .. 2^{_COUNTER_BITS}, not {rekey_packets}")
+    def __init__(self, secret: bytes | str, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._cipher, self._invalid = _chacha()
         self._master = master_key(secret)
         self._clock = clock
-        self._skew = int(skew_s * 1000)
-        self._rekey_packets = rekey_packets
-        self._rekey_ms = rekey_ms
-        self._max_sessions = max_sessions
         self._sessions: dict[bytes, _Session] = {}
-        self._forget_at = min(64, max_sessions)
+        self._forget_at = min(64, MAX_SESSIONS)
         self._horizon = clock() // _MS  # rule 6: our start; later also the newest stamp of what was forgotten
         self._stats = dict.fromkeys(
             ("sealed", "opened", "short", "reflected", "forged", "replayed", "stale", "before", "full"), 0
@@ -159,7 +143,7 @@ class SecretGuard:
     def seal(self, packet: bytes) -> bytes:
         """The packet, readable only for holders of the secret."""
         now = self._clock() // _MS
-        if self._counter >= self._rekey_packets or now >= self._rekey_at:
+        if self._counter >= REKEY_PACKETS or now >= self._rekey_at:
             self._next_key(now)
         nonce = (now << _COUNTER_BITS | self._counter).to_bytes(_NONCE, "big")
         self._counter += 1
@@ -171,7 +155,7 @@ class SecretGuard:
         self._session = self._origin + self._serial.to_bytes(_SESSION - _ORIGIN, "big")
         self._encrypt = self._aead(self._session).encrypt
         self._counter = 0
-        self._rekey_at = now + self._rekey_ms
+        self._rekey_at = now + REKEY_MS
 
     def _aead(self, session: bytes) -> ChaCha20Poly1305:
         return self._cipher(hkdf(self._master, session, b"whence/1 packet"))
@@ -199,8 +183,8 @@ class SecretGuard:
             packet = session.decrypt(nonce, memoryview(data)[_HEADER:], None)
         except self._invalid:
             raise self._refuse("forged", "the seal does not match: another key, or altered on the way") from None
-        if not -self._skew <= stamp - now <= self._skew:  # after the seal: only a member's clock is worth a remark
-            raise self._refuse("stale", f"sealed {(now - stamp) / 1000:+.1f} s ago by its sender's clock: see skew_s")
+        if abs(stamp - now) > SKEW_MS:  # after the seal: only a member's clock is worth a remark
+            raise self._refuse("stale", f"sealed {(now - stamp) / 1000:+.1f} s ago by its sender's clock: see SKEW_MS")
         if known is None:
             self._admit(name, session, now)
         session.blocks[block] = session.blocks.get(block, 0) | bit
@@ -220,17 +204,17 @@ class SecretGuard:
     def _admit(self, name: bytes, session: _Session, now: int) -> None:
         if len(self._sessions) >= self._forget_at:
             self._forget(now)
-            if len(self._sessions) >= self._max_sessions:
-                raise self._refuse("full", f"more than {self._max_sessions} sessions within {self._skew / 1000} s")
+            if len(self._sessions) >= MAX_SESSIONS:
+                raise self._refuse("full", f"more than {MAX_SESSIONS} sessions within {SKEW_MS / 1000} s")
         self._sessions[name] = session
 
     def _forget(self, now: int) -> None:
         """Rule 5: what is too old to be taken anyway need not be remembered, even if our clock is set back later."""
         for name, session in list(self._sessions.items()):
-            if session.newest < now - self._skew:
+            if session.newest < now - SKEW_MS:
                 self._horizon = max(self._horizon, session.newest + 1)
                 del self._sessions[name]
-        self._forget_at = min(max(64, 2 * len(self._sessions)), self._max_sessions)
+        self._forget_at = min(max(64, 2 * len(self._sessions)), MAX_SESSIONS)
 
     def _refuse(self, why: str, text: str) -> Unauthentic:
         self._stats[why] += 1

@@ -19,7 +19,7 @@ import msgspec
 
 from whence.errors import UsageError
 from whence.live.objects.document import Document
-from whence.live.objects.kernel import Edit, EventStamp, StampedEvent, decode
+from whence.live.objects.kernel import Edit, EventStamp, Operation, StampedEvent, decode
 
 NAME = "text"
 RECORDED = "friendsforever.json.gz"
@@ -86,32 +86,26 @@ def recorded() -> str:
 
 
 def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Recording:
-    """Authors type and delete at their cursors, and merge the others' changes from time to time. As in a recorded
-    session, most transactions are concurrent with some of another author's. Yjs gives the final text."""
+    """In each round all authors type at the same time, then everybody merges what the others have typed. So, as in a
+    recorded session, most transactions are concurrent with some of another author's. Yjs gives the final text."""
     rng = Random(seed)
     editors = [Document(NAME, f"author{a}", client=a + 1) for a in range(authors)]
     written: list[list[Txn]] = [[] for _ in range(authors)]
-    updates: list[list[tuple[EventStamp, Edit]]] = [[] for _ in range(authors)]
-    cursors = [0] * authors
-    merged = [[0] * authors for _ in range(authors)]
-    reader = Document(NAME)
-    while sum(map(len, written)) < transactions:
-        a = rng.randrange(authors)
-        if rng.random() < 0.5:  # merge everything, so that the past is complete
-            for b in range(authors):
-                for stamp, update in updates[b][merged[a][b] :]:
-                    editors[a].apply(stamp, update)
-                merged[a][b] = len(updates[b])
-        cursors[a] = rng.randint(0, len(editors[a].draft))
-        for _ in range(min(rng.randint(1, 24), transactions - sum(map(len, written)))):
-            patch, cursors[a] = _stroke(rng, cursors[a], len(editors[a].draft))
-            edit = decode(editors[a].splices([patch]))
-            assert isinstance(edit, Edit)
-            stamp = EventStamp(0, 0, 0, a, 1, len(written[a]) + 1, f"author{a}")
-            written[a].append(Txn(tuple(len(written[a]) if b == a else merged[a][b] for b in range(authors)), [patch]))
-            updates[a].append((stamp, edit))
-            reader.apply(stamp, edit)
-    return Recording(written, reader.text)
+    while left := transactions - sum(map(len, written)):
+        merged = [len(mine) for mine in written]
+        updates: list[tuple[EventStamp, Operation]] = []
+        for a, (editor, mine) in enumerate(zip(editors, written, strict=True)):
+            cursor = rng.randint(0, len(editor.draft))
+            for _ in range(min(rng.randint(1, 24), left - len(updates))):
+                patch, cursor = _stroke(rng, cursor, len(editor.draft))
+                needs = (*merged[:a], len(mine), *merged[a + 1 :])
+                mine.append(Txn(needs, [patch]))
+                stamp = EventStamp(0, 0, 0, a, 1, len(mine), f"author{a}")
+                updates.append((stamp, decode(editor.splices([patch]))))
+        for editor in editors:
+            for update in updates:
+                editor.apply(*update)
+    return Recording(written, editors[0].text)
 
 
 def _stroke(rng: Random, cursor: int, length: int) -> tuple[tuple[int, int, str], int]:
