@@ -64,14 +64,7 @@ def test_spark_connect_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> 
         sessions.session()
 
 
-def test_partitions_follow_the_input() -> None:
-    assert sessions.partitions(None, 4) == sessions.partitions(10, 4) == 4
-    assert sessions.partitions(100_000_000, 4) == 50
-
-
 def test_one_session_set_up_as_it_should_be(spark: SparkSession) -> None:
-    assert sessions.session(rows=50_000_000) is spark
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "25"
     assert sessions.session() is spark and spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 

@@ -501,32 +501,3 @@ def strong(total: int, begin: Longs, after: Ints) -> Ints:
             if depth:
                 low[path[depth - 1]] = min(low[path[depth - 1]], low[node])
     return component
-
-
-@compiled
-def candidates(
-    reader: Ints, at: Ints, key: Ints, writer: Ints, begin: Longs, ranks: Ints, order: Ints, rank: Ints
-) -> Rows:
-    """Writers that the guess puts between a read's writer and its reader. Rows: t2, t1, t3, at, key."""
-    out = np.empty((1 << 10, 5), np.int32)
-    count = 0
-    for r in range(reader.size):
-        t1 = writer[r]
-        by_rank = ranks[begin[key[r]] : begin[key[r] + 1]]
-        lo = np.searchsorted(by_rank, 0 if t1 == INIT else rank[t1] + 1)
-        for n in by_rank[lo : np.searchsorted(by_rank, rank[reader[r]])]:
-            if order[n] != t1:
-                out = _emit(out, count, order[n], t1, reader[r], at[r], key[r])
-                count += 1
-    return out[:count]
-
-
-@compiled
-def confirm(found: Rows, clock: Clock, low: int, txns: Transactions, level: Bytes) -> None:
-    """The weakest level of each candidate that is a necessary edge; 255: it is none."""
-    for i in range(found.shape[0]):
-        t2, t3 = found[i, 0], found[i, 2]
-        s = txns.session[t2]
-        level[i] = 255
-        if clock[t3, s - low] > t2 - txns.first[s]:
-            level[i] = _level(t2, t3, found[i, 3], txns)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -184,14 +186,6 @@ def _named(table: pa.Table, run: str, cluster: str) -> pa.Table:
 
 def groups(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, str, list[bytes]]]:
     """The blocks of each run, which come one after the other."""
-    now: tuple[str, str] | None = None
-    mine: list[bytes] = []
-    for batch in batches:
-        for run, cluster, block in zip(*(batch.column(c).to_pylist() for c in (0, 1, 3)), strict=True):
-            if now is not None and (run, cluster) != now:
-                yield *now, mine
-                mine = []
-            now = run, cluster
-            mine.append(block)
-    if now is not None:
-        yield *now, mine
+    rows = (row for batch in batches for row in zip(*(batch.column(c).to_pylist() for c in (0, 1, 3)), strict=True))
+    for (run, cluster), mine in groupby(rows, itemgetter(0, 1)):
+        yield run, cluster, [block for _, _, block in mine]

@@ -14,7 +14,10 @@ with the past, or the notes of a run with the past.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -41,8 +44,8 @@ CHUNK: Final = 32 << 20
 WHOLE: Final = -1
 """In the place of a bucket: the run as a whole."""
 
-_PLAN: Final = "run string, cluster string, plan binary"
 _ROUTED: Final = "run string, cluster string, part int, piece long, block binary"
+_AS_ROUTED: Final = Out(iter, _ROUTED)  # type: ignore[arg-type]
 _BEFORE: Final = -(1 << 62)  # pieces from here on are not rows, but what has to be known first ...
 _PAST: Final = -(1 << 61)  # ... and the past of events
 
@@ -54,30 +57,38 @@ class Spread(NamedTuple):
     kept: list[DataFrame]
 
 
+class _Part(NamedTuple):
+    """A part of a run, as it comes to a worker. Lists are emptied as they are read, to save memory."""
+
+    run: Run
+    number: int
+    before: list[bytes]
+    past: list[bytes]
+    blocks: list[bytes]
+
+
+Work = Callable[[_Part], Iterator[Any]]
+"""What is done with a part, and rows or findings that come of it."""
+
+
 def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: int) -> Spread:
     """The findings in these blocks, all of so many runs that are to be spread over `buckets` tasks each."""
     most = int(blocks.sparkSession.conf.get("spark.sql.shuffle.partitions") or runs)
     few, many = min(most, runs), min(most, runs * buckets)
-    found = blocks.select("run", "cluster", "block").mapInArrow(_scouted, _PLAN)
-    plan = found.repartition(few, "run", "cluster").groupBy("run", "cluster").applyInArrow(_planned, _PLAN)
-    first = _lit(WHOLE, "int", "part"), _lit(_BEFORE, "long", "piece")
-    plan = plan.select("run", "cluster", *first, F.col("plan").alias("block"))
-    parts = blocks.select("run", "cluster", "piece", "block").mapInArrow(_routed(buckets), _ROUTED)
+    blocks = blocks.select("run", "cluster", "piece", "block")
+    plan = _task(blocks.mapInArrow(_scouted, _ROUTED), _planned, few)
+    parts = blocks.mapInArrow(_routed(buckets), _ROUTED)
     parts = parts.persist(StorageLevel.MEMORY_AND_DISK)
 
-    outlined = _task(parts.unionByName(_copies(plan, buckets)), _outlined(terms.complete), _ROUTED, many)
-    rebuilt = _task(outlined.unionByName(plan), _rebuilt(out, terms.complete), out.schema, few)
+    outlined = _task(parts.unionByName(_copies(plan, buckets)), partial(_outlined, terms), many)
+    rebuilt = _task(outlined.unionByName(plan), partial(_rebuilt, terms), few, out)
     rebuilt = rebuilt.persist(StorageLevel.MEMORY_AND_DISK)
     shared, past = _left(rebuilt, "shared"), _left(rebuilt, "past")
     known = _copies(shared.unionByName(past), buckets)
-    judged = _task(parts.unionByName(known), _judged(out, terms.complete), out.schema, many)
+    judged = _task(parts.unionByName(known), partial(_judged, terms), many, out)
     judged = judged.persist(StorageLevel.MEMORY_AND_DISK)
-    lacking = _task(shared.unionByName(_left(judged, "ended")), _losses(out, terms), out.schema, few)
+    lacking = _task(shared.unionByName(_left(judged, "ended")), partial(_losses, terms), few, out)
     return Spread(rebuilt.unionByName(judged).unionByName(lacking), [parts, rebuilt, judged])
-
-
-def _lit(value: int, kind: str, name: str) -> Any:
-    return F.lit(value).cast(kind).alias(name)
 
 
 def _copies(rows: DataFrame, buckets: int) -> DataFrame:
@@ -90,16 +101,18 @@ def _left(done: DataFrame, what: str) -> DataFrame:
     """What these tasks left for others under this name (`what PIECE`), as rows of `_ROUTED`."""
     said = F.split("passed.what", " ")
     named = F.col("passed.run").alias("run"), F.col("passed.cluster").alias("cluster")
-    piece = said[1].cast("long").alias("piece")
-    return done.where(said[0] == what).select(
-        *named, _lit(WHOLE, "int", "part"), piece, F.col("passed.blob").alias("block")
-    )
+    rows = done.where(said[0] == what).withColumn("part", F.lit(WHOLE)).withColumn("piece", said[1].cast("long"))
+    return rows.select(*named, "part", "piece", F.col("passed.blob").alias("block"))
 
 
-def _task(rows: DataFrame, work: Any, schema: str, tasks: int) -> DataFrame:
-    """The rows of a part of a run at one of so many places, in the order of pieces."""
+def _task(rows: DataFrame, work: Work, tasks: int, out: Out = _AS_ROUTED) -> DataFrame:
+    """Each part of a run at one of so many places, with its rows in the order of pieces. `out`: how what comes of it
+    leaves the task."""
     keys = ["run", "cluster", "part"]
-    return rows.repartition(tasks, *keys).sortWithinPartitions(*keys, "piece").mapInArrow(work, schema)
+    together = rows.repartition(tasks, *keys).sortWithinPartitions(*keys, "piece")
+    return together.mapInArrow(
+        lambda batches: out.emit(made for part in _parts(batches) for made in work(part)), out.schema
+    )
 
 
 def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -113,14 +126,12 @@ def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 def _scouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for run, cluster, block in _lists(batch):
-            yield _plan(run, cluster, _frozen(pieces.scouted(unpacked([block]))))
+        for run, cluster, piece, block in _lists(batch):
+            yield _block((run, cluster), WHOLE, piece, _frozen(pieces.scouted(unpacked([block]))))
 
 
-def _planned(found: pa.Table) -> pa.Table:
-    named = found.slice(0, 1).to_pylist()[0]
-    plan = pieces.together(_thawed(one or b"") for one in found["plan"].to_pylist())
-    return pa.Table.from_batches([_plan(named["run"], named["cluster"], _frozen(plan))])
+def _planned(part: _Part) -> Iterator[pa.RecordBatch]:
+    yield _block(part.run, WHOLE, _BEFORE, _frozen(pieces.together(map(_thawed, part.blocks))))
 
 
 def _frozen(value: Any) -> bytes:
@@ -131,11 +142,6 @@ def _frozen(value: Any) -> bytes:
 
 def _thawed(data: bytes) -> Any:
     return pickle.loads(pa.decompress(pa.py_buffer(data[8:]), int.from_bytes(data[:8], "big"), "lz4"))
-
-
-def _plan(run: str, cluster: str, plan: bytes) -> pa.RecordBatch:
-    columns: list[Any] = [pa.array([run]), pa.array([cluster]), pa.array([plan], pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "plan"])
 
 
 def _block(run: Run, part: int, piece: int, block: bytes) -> pa.RecordBatch:
@@ -166,27 +172,13 @@ def _cut(table: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
         yield p, table.slice(start, end - start)
 
 
-class _Part(NamedTuple):
-    """A part of a run, as it comes to a worker. Lists are emptied as they are read, to save memory."""
-
-    run: Run
-    number: int
-    before: list[bytes]
-    past: list[bytes]
-    blocks: list[bytes]
-
-
 def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
-    now: _Part | None = None
-    for batch in batches:
-        for run, cluster, part, piece, block in _lists(batch):
-            if now is None or (now.run, now.number) != ((run, cluster), part):
-                if now is not None:
-                    yield now
-                now = _Part((run, cluster), part, [], [], [])
-            (now.before if piece < _PAST else now.past if piece < 0 else now.blocks).append(block)
-    if now is not None:
-        yield now
+    rows = (row for batch in batches for row in _lists(batch))
+    for (run, cluster, number), mine in groupby(rows, itemgetter(0, 1, 2)):
+        part = _Part((run, cluster), number, [], [], [])
+        for *_, piece, block in mine:
+            (part.before if piece < _PAST else part.past if piece < 0 else part.blocks).append(block)
+        yield part
 
 
 def _emptied(blobs: list[bytes]) -> Iterator[bytes]:
@@ -198,32 +190,23 @@ def _emptied(blobs: list[bytes]) -> Iterator[bytes]:
 # -- what the pieces need to know of each other
 
 
-def _outlined(complete: bool) -> Any:
+def _outlined(terms: Terms, part: _Part) -> Iterator[pa.RecordBatch]:
     """An outline of each bucket that has rows."""
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in _parts(batches):
-            if part.blocks:
-                table = unpacked(_emptied(part.blocks))
-                with interpreted(few(table.num_rows)):
-                    outline = pieces.outlined(table, _thawed(part.before[0]), complete)
-                yield _block(part.run, WHOLE, part.number, _frozen(outline))
-
-    return task
+    if part.blocks:
+        table = unpacked(_emptied(part.blocks))
+        with interpreted(few(table.num_rows)):
+            outline = pieces.outlined(table, _thawed(part.before[0]), terms.complete)
+        yield _block(part.run, WHOLE, part.number, _frozen(outline))
 
 
-def _rebuilt(out: Out, complete: bool) -> Any:
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[RunFindings]:
-        for part in _parts(batches):
-            outlines = [_thawed(one) for one in _emptied(part.blocks)]
-            with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
-                shared, found, circles = pieces.rebuilt(outlines, _thawed(part.before[0]), complete)
-            wrong = tables.violations_table(found, [part.run])
-            yield RunFindings({"violations": wrong}, Summary(circles=circles, **counted(wrong)))
-            for what, blob in _passed(shared):
-                yield RunFindings({}, Summary(), passed=(*part.run, what, blob))
-
-    return lambda batches: out.emit(judged(batches))
+def _rebuilt(terms: Terms, part: _Part) -> Iterator[RunFindings]:
+    outlines = [_thawed(one) for one in _emptied(part.blocks)]
+    with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
+        shared, found, circles = pieces.rebuilt(outlines, _thawed(part.before[0]), terms.complete)
+    wrong = tables.violations_table(found, [part.run])
+    yield RunFindings({"violations": wrong}, Summary(circles=circles, **counted(wrong)))
+    for what, blob in _passed(shared):
+        yield RunFindings({}, Summary(), passed=(*part.run, what, blob))
 
 
 def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
@@ -239,18 +222,14 @@ def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
 # -- on the workers
 
 
-def _judged(out: Out, complete: bool) -> Any:
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[RunFindings]:
-        for part in _parts(batches):
-            if part.blocks:
-                shared = _thawed(b"".join(_emptied(part.before)))
-                shared = shared._replace(past=np.concatenate([_thawed(chunk) for chunk in _emptied(part.past)]))
-                table = unpacked(_emptied(part.blocks))
-                with interpreted(few(table.num_rows)):
-                    found = _found(part.run, table, pieces.judged(table, shared, complete), shared)
-                yield found
-
-    return lambda batches: out.emit(judged(batches))
+def _judged(terms: Terms, part: _Part) -> Iterator[RunFindings]:
+    if part.blocks:
+        shared = _thawed(b"".join(_emptied(part.before)))
+        shared = shared._replace(past=np.concatenate([_thawed(chunk) for chunk in _emptied(part.past)]))
+        table = unpacked(_emptied(part.blocks))
+        with interpreted(few(table.num_rows)):
+            found = _found(part.run, table, pieces.judged(table, shared, terms.complete), shared)
+        yield found
 
 
 def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared) -> RunFindings:
@@ -271,27 +250,22 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
 # -- at the end
 
 
-def _losses(out: Out, terms: Terms) -> Any:
+def _losses(terms: Terms, part: _Part) -> Iterator[RunFindings]:
     """What members lack, and owners of one ticket: from the states that all of them ended with."""
-
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[RunFindings]:
-        for part in _parts(batches):
-            shared, ended = _thawed(b"".join(part.before)), [_thawed(blob) for blob in _emptied(part.blocks)]
-            with interpreted(few(0)):
-                end = pieces.at_the_end(shared, ended, terms.complete)
-                rates = []
-                if end.samples and terms.error_rate is not None:
-                    rates = [(0, audited.rated(end.samples, 0, end.everybody, end.doubts, terms.error_rate))]
-            runs = [part.run]
-            made = {
-                "members": end.members,
-                "violations": tables.violations_table([*end.found, *audited.too_many(rates)], runs),
-                "rates": tables.rates_table(rates, runs),
-                "doubts": tables.doubts_table(end.doubts, runs),
-            }
-            summary = Summary(runs=1, published=len(shared.known.ids), **counted(made["violations"]))
-            summary.doubt(made["doubts"])
-            summary.rate(rate for _, rate in rates)
-            yield RunFindings(made, summary)
-
-    return lambda batches: out.emit(judged(batches))
+    shared, ended = _thawed(b"".join(part.before)), [_thawed(blob) for blob in _emptied(part.blocks)]
+    with interpreted(few(0)):
+        end = pieces.at_the_end(shared, ended, terms.complete)
+        rates = []
+        if end.samples and terms.error_rate is not None:
+            rates = [(0, audited.rated(end.samples, 0, end.everybody, end.doubts, terms.error_rate))]
+    runs = [part.run]
+    made = {
+        "members": end.members,
+        "violations": tables.violations_table([*end.found, *audited.too_many(rates)], runs),
+        "rates": tables.rates_table(rates, runs),
+        "doubts": tables.doubts_table(end.doubts, runs),
+    }
+    summary = Summary(runs=1, published=len(shared.known.ids), **counted(made["violations"]))
+    summary.doubt(made["doubts"])
+    summary.rate(rate for _, rate in rates)
+    yield RunFindings(made, summary)

@@ -34,9 +34,6 @@ from whence.errors import UsageError
 JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
 
-ROWS_A_PARTITION: Final = 2_000_000
-"""Rows that one task of a shuffle is meant to take: seconds of work, some hundred MB."""
-
 ROWS_A_TASK: Final = 200_000
 """Rows below which one more task of a shuffle costs more than it saves: starting a task takes a tenth of a second."""
 
@@ -44,19 +41,16 @@ _UNPACKED: Final = "whence-package"
 """Where executors have our package, in their working directory."""
 
 
-def session(
-    master: str | None = None, memory: str | None = None, verbose: bool = False, rows: int | None = None
-) -> SparkSession:
+def session(master: str | None = None, memory: str | None = None, verbose: bool = False) -> SparkSession:
     """A Spark session, the running one if there is one.
 
     `master`: a Spark master (`spark://host:7077`, `local[4]`) or a Spark Connect server (`sc://host`); default is the
     server in SPARK_REMOTE, else embedded with all cores. `memory`: of the driver, which embedded is all of Spark's own
-    ("4g"; default: a third of the machine's; the Python workers take theirs from the rest). `rows`: of the input, as
-    far as known, for the number of partitions. `verbose`: let Spark talk.
+    ("4g"; default: a third of the machine's; the Python workers take theirs from the rest). `verbose`: let Spark talk.
     """
     remote = master if master and master.startswith("sc://") else None if master else os.environ.get("SPARK_REMOTE")
     if remote:
-        return _connect(remote, rows)
+        return _connect(remote)
     spark = SparkSession.getActiveSession()
     if spark is None:
         check_java()
@@ -65,14 +59,8 @@ def session(
         spark = _start(where, memory or _fitting_memory(), verbose)
         if not where.startswith("local"):
             spark.sparkContext.addArchive(f"{_packed()}#{_UNPACKED}")
-    _fit(spark, rows)
+    _fit(spark)
     return spark
-
-
-def partitions(rows: int | None, cores: int) -> int:
-    """How many tasks a shuffle of so many rows is cut into: at least one for each core, none much above
-    `ROWS_A_PARTITION`."""
-    return max(cores, -(-(rows or 0) // ROWS_A_PARTITION))
 
 
 def tasks(spark: SparkSession, rows: int) -> int:
@@ -160,7 +148,7 @@ def _interrupts_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _connect(remote: str, rows: int | None) -> SparkSession:
+def _connect(remote: str) -> SparkSession:
     """A session at a Spark Connect server. Its side needs our interpreter's packages, too."""
     missing = [name for name in ("grpc", "grpc_status") if find_spec(name) is None]
     if missing:
@@ -171,15 +159,15 @@ def _connect(remote: str, rows: int | None) -> SparkSession:
     try:
         spark = SparkSession.builder.remote(remote).getOrCreate()
         ship(spark)
-        _fit(spark, rows)
+        _fit(spark)
     except Exception as error:
         raise UsageError(f"no Spark Connect session at {remote}: {str(error).splitlines()[0][:400]}") from error
     return spark
 
 
-def _fit(spark: SparkSession, rows: int | None) -> None:
-    """Partitions for the size of the input. Without one, Spark's own default is far too many for what is small."""
-    spark.conf.set("spark.sql.shuffle.partitions", str(partitions(rows, cores(spark))))
+def _fit(spark: SparkSession) -> None:
+    """As many tasks of a shuffle as run at one time. Spark's default, 200, is far too many for what is small."""
+    spark.conf.set("spark.sql.shuffle.partitions", str(cores(spark)))
 
 
 def cores(spark: SparkSession) -> int:
