@@ -7,8 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.audit.conform.broken import MISTAKES
-from tests.audit.conform.mistakes import FOUND_BY
+from tests.audit.conform.broken import FOUND_BY, MISTAKES
 from whence.audit.conform import FEATURES, SCENARIOS
 from whence.audit.conform.system import DEFAULT_CLAIMS, decode, features_of, reported
 from whence.cli.parser import parser

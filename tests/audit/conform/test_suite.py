@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sys
 from dataclasses import replace
@@ -11,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit.conform.broken import MISTAKES
-from tests.audit.conform.mistakes import FOUND_BY
+from tests.audit.conform.broken import FOUND_BY, MISTAKES
 from tests.long import few
 from whence.audit.conform import FAIL, NOT_SUPPORTED, PASS, SCENARIOS, ConformReport, ConformSettings, run_suite
 from whence.audit.judge import judge
@@ -141,15 +139,3 @@ def test_another_language_and_a_system_that_claims_less() -> None:
     passes = {"triangle": PASS, "partition-heal": PASS}
     assert verdicts(report) == dict.fromkeys(SCENARIOS, NOT_SUPPORTED) | passes, why(report)
     assert "needs restart, which the system does not claim" in why(report)
-
-
-def test_nothing_of_it_is_left(broken: dict[str, ConformReport]) -> None:
-    """No process of this user still runs one of the nodes above."""
-    mine = (b"broken.py", b"conform_vector.py")
-    for proc in Path("/proc").glob("[0-9]*/cmdline") if Path("/proc").exists() else ():
-        try:
-            command = proc.read_bytes()
-            parent = next(line for line in proc.with_name("status").read_text().splitlines() if line.startswith("PPid"))
-        except (OSError, StopIteration):
-            continue
-        assert int(parent.split()[1]) != os.getpid() or not any(name in command for name in mine)

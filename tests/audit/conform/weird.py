@@ -11,6 +11,25 @@ from typing import Any
 MANNER = sys.argv[1]
 ME = ""
 
+SAYS: dict[str, dict[str, Any]] = {
+    "impostor": {"dest": "c1", "src": "n9", "type": "delivered", "id": "1", "value": "x"},
+    "stranger": {"dest": "n9", "type": "event"},
+    "babbler": {"dest": "c1", "type": "gossip"},
+    "nameless": {"dest": "c1", "type": "delivered", "value": "x"},
+    "no-events": {"dest": "c1", "type": "installed", "events": {}},
+    "unasked": {"dest": "c1", "type": "echo_ok", "in_reply_to": 4711},
+}
+"""What it sends before it answers `init`."""
+CLAIMS: dict[str, object] = {"feature": ["causel"], "no-list": "causal"}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "refuses": {"type": "error", "code": 10, "text": "read only"},
+    "unavailable": {"type": "error", "code": 11, "text": "no quorum"},
+    "no-id": {"type": "publish_ok"},
+    "keeps": {"type": "publish_ok", "id": 1},
+    "slow": {"type": "publish_ok", "id": 1},
+}
+"""How it answers `publish`."""
+
 
 def send(dest: str, src: str = "", **body: Any) -> None:
     print(json.dumps({"src": src or ME, "dest": dest, "body": body}), flush=True)
@@ -19,7 +38,9 @@ def send(dest: str, src: str = "", **body: Any) -> None:
 def init(body: dict[str, Any]) -> None:
     global ME
     ME = body["node_id"]
-    features: object = ["causal"]
+    features = CLAIMS.get(MANNER, ["causal"])
+    if MANNER in SAYS:
+        send(**SAYS[MANNER])
     if MANNER == "silent":
         return
     if MANNER == "dies":
@@ -29,32 +50,16 @@ def init(body: dict[str, Any]) -> None:
         print("hello, I am a node")
     if MANNER == "huge":
         print("x" * (2 << 20))
-    if MANNER == "impostor":
-        send("c1", src="n9", type="delivered", id="1", value="x")
-    if MANNER == "stranger":
-        send("n9", type="event")
-    if MANNER == "feature":
-        features = ["causel"]
-    if MANNER == "no-list":
-        features = "causal"
     if MANNER == "unequal" and ME == "n2":
         features = ["causal", "fifo"]
-    if MANNER == "babbler":
-        send("c1", type="gossip")
-    if MANNER == "nameless":
-        send("c1", type="delivered", value="x")
     if MANNER == "installer":
         send("c1", type="delivered", id="1", value="x")
         send("c1", type="installed", events=[])
     if MANNER == "flood":
         while True:
             send("c1", type="delivered", id="1", value="x")
-    if MANNER == "no-events":
-        send("c1", type="installed", events={})
     if MANNER == "wrong-answer":
         send("c1", type="ok", in_reply_to=body["msg_id"])
-    if MANNER == "unasked":
-        send("c1", type="echo_ok", in_reply_to=4711)
     if MANNER == "parent":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
         print(child.pid, file=sys.stderr, flush=True)
@@ -66,21 +71,14 @@ def init(body: dict[str, Any]) -> None:
 
 
 def publish(body: dict[str, Any]) -> None:
-    if MANNER == "refuses":
-        send("c1", type="error", in_reply_to=body["msg_id"], code=10, text="read only")
-    elif MANNER == "unavailable":
-        send("c1", type="error", in_reply_to=body["msg_id"], code=11, text="no quorum")
-    elif MANNER == "no-id":
-        send("c1", type="publish_ok", in_reply_to=body["msg_id"])
-    elif MANNER == "dies-later":
+    if MANNER == "dies-later":
         sys.exit(4)
-    elif MANNER == "keeps":
-        send("c1", type="publish_ok", in_reply_to=body["msg_id"], id=1)
-    elif MANNER == "slow":
-        time.sleep(7)  # longer than the kit waits, but the echo behind it is answered in time
-        send("c1", type="publish_ok", in_reply_to=body["msg_id"], id=1)
-    elif MANNER == "hangs":
+    if MANNER == "hangs":
         time.sleep(600)
+    if MANNER == "slow":
+        time.sleep(7)  # longer than the kit waits, but the echo behind it is answered in time
+    if MANNER in ANSWERS:
+        send("c1", in_reply_to=body["msg_id"], **ANSWERS[MANNER])
 
 
 for line in sys.stdin:

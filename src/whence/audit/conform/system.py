@@ -266,7 +266,7 @@ class Unsupported(Exception):
 
 
 @dataclass
-class Request:
+class PendingRequest:
     """What a node was asked."""
 
     node: str
@@ -298,7 +298,7 @@ class System:
         self._directory = directory
         self._processes: dict[str, NodeProcess] = {}
         self._reports = 0
-        self._asked: dict[int, Request] = {}
+        self._asked: dict[int, PendingRequest] = {}
         """By `msg_id`: 1, 2, 3, ..."""
         self._changed = asyncio.Event()
         self._failure: AdapterError | None = None
@@ -488,14 +488,14 @@ class System:
         """Send a request and wait for its answer."""
         return await self._answer(self._send(name, body), self.settings.timeout_s)
 
-    def _send(self, name: str, body: Body) -> Request:
+    def _send(self, name: str, body: Body) -> PendingRequest:
         """Send a request."""
         number = len(self._asked) + 1
-        request = self._asked[number] = Request(name, body["type"])
+        request = self._asked[number] = PendingRequest(name, body["type"])
         self._processes[name].write(msgspec.json.encode(Envelope(CLIENT, name, {**body, "msg_id": number})) + b"\n")
         return request
 
-    async def _answer(self, request: Request, within_s: float) -> Body:
+    async def _answer(self, request: PendingRequest, within_s: float) -> Body:
         """Wait for the answer to a request."""
         await self.until(lambda: request.answer is not None, within_s)
         if request.answer is None:

@@ -41,13 +41,13 @@ def in_causal_order(rows: Iterable[Row]) -> Iterator[Row]:
     steps = by_member(rows)
     given: dict[Cause | None, Row] = {}
     for mine in steps.values():
-        given |= {cause: row for row in reversed(mine) if (cause := _gives(row))}
+        given |= {cause: row for row in reversed(mine) if (cause := gives(row))}
         given["life", mine[0].member] = mine[-1]
     after: dict[tuple[str, int], list[Row]] = {}
     waits: dict[tuple[str, int], int] = {}
     for mine in steps.values():
         for before, row in zip([None, *mine], mine, strict=False):
-            causes = [one for one in (before, given.get(_needs(row))) if one is not None]
+            causes = [one for one in (before, given.get(needs(row))) if one is not None]
             waits[row.member, row.lseq] = len(causes)
             for one in causes:
                 after.setdefault((one.member, one.lseq), []).append(row)
@@ -71,14 +71,14 @@ def in_causal_order(rows: Iterable[Row]) -> Iterator[Row]:
                 heapq.heappush(ready, (row.t_ns, row.member, row.lseq))
 
 
-def _gives(row: Row) -> Cause | None:
+def gives(row: Row) -> Cause | None:
     """What other steps may depend on."""
     if row.kind == "publish" and row.event is not None:
         return "event", row.event
     return ("token", row.token) if row.kind == "snapshot" and row.token is not None else None
 
 
-def _needs(row: Row) -> Cause | None:
+def needs(row: Row) -> Cause | None:
     """The step of another member that must come first, if any."""
     if row.kind in ("receive", "deliver") and row.event is not None:
         return "event", row.event

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from whence.audit.trace.replay import in_causal_order
+from whence.audit.trace.replay import Cause, gives, in_causal_order, needs
 from whence.audit.trace.schema import Row
 from whence.errors import TraceError, UsageError
 
@@ -181,11 +181,8 @@ def to_log(rows: Iterable[Row]) -> Iterator[str]:
     for (run, cluster), group in groups.items():
         if several:
             yield f"=== {' '.join(f'{run} {cluster}'.split())} ===\n"
-        clocks = _Clocks()
-        for row in in_causal_order(group):
-            if row.kind in SHOWN:
-                host, clock = clocks.step(row)
-                yield f"{host} {msgspec.json.encode(clock).decode()}\n{_describe(row)}\n"
+        for row, host, clock in _with_clocks(group):
+            yield f"{host} {msgspec.json.encode(clock).decode()}\n{_describe(row)}\n"
 
 
 def write_log(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
@@ -197,37 +194,25 @@ def write_log(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
         raise TraceError(f"{path}: cannot write: {error.strerror or error}") from error
 
 
-class _Clocks:
-    """A vector clock per host, over the records of one execution."""
-
-    def __init__(self) -> None:
-        self._now: dict[str, dict[str, int]] = {}
-        self._published: dict[str | None, dict[str, int]] = {}
-        self._taken: dict[str | None, dict[str, int]] = {}
-
-    def step(self, row: Row) -> tuple[str, dict[str, int]]:
-        """The host and the clock of this step."""
+def _with_clocks(rows: Iterable[Row]) -> Iterator[tuple[Row, str, dict[str, int]]]:
+    """The exported rows of one execution, each with its host and the host's vector clock."""
+    clocks: dict[str, dict[str, int]] = {}
+    given: dict[Cause | None, dict[str, int]] = {}
+    for row in in_causal_order(rows):
         host = _host(row.member)
+        if row.kind not in SHOWN:
+            continue
         if row.kind == "step" and row.clock is not None:
-            return host, _decode_clock(row.clock)
-        now = self._now.setdefault(host, {host: 0})
+            yield row, host, _decode_clock(row.clock)
+            continue
+        now = clocks.setdefault(host, {host: 0})
         now[host] += 1
-        match row.kind:
-            case "publish":
-                self._published[row.event] = dict(now)
-            case "receive" | "deliver":
-                _take_in(now, self._published.get(row.event))
-            case "snapshot":
-                self._taken[row.token] = dict(now)
-            case "join" if row.token is not None:
-                _take_in(now, self._taken.get(row.token))
-            case "join" if row.peer is not None and row.reason == "checkpoint":
-                _take_in(now, self._now.get(_host(row.peer)))
-        return host, now
-
-
-def _take_in(now: dict[str, int], other: dict[str, int] | None) -> None:
-    now |= {host: max(count, now.get(host, 0)) for host, count in (other or {}).items()}
+        for name, count in given.get(needs(row), {}).items():
+            now[name] = max(count, now.get(name, 0))
+        given["life", row.member] = now
+        if (cause := gives(row)) is not None:
+            given[cause] = dict(now)
+        yield row, host, now
 
 
 def _host(member: str) -> str:
