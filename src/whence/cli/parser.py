@@ -180,7 +180,7 @@ Then every delivery is audited, and a page shows what happened.
         """\
   whence sim demo                              one small cluster with losses, and what became of its events
   whence sim hostile --seed 7 --trace out      everything at once; every step of every member as Parquet in out/
-  whence sim hostile-survey --set cluster.mechanism=identifiers   the same, ordered by a mechanism of the survey
+  whence sim hostile-survey --set cluster.mechanism=interval   the same, ordered by a mechanism of the survey
   whence sim world --latencies rtt.csv         between cities, with your own round-trip times
   whence sim hostile --seed 7 --shrink s.toml  if seed 7 fails: the shortest schedule that still does
 

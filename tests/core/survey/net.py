@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import Id, Mechanism, Message, Process
 from whence.core.order.survey.first import FirstGeneration
 from whence.core.order.survey.timed import DeltaCausal, Physical
@@ -17,7 +18,9 @@ from whence.core.order.survey.vector import (
     CompactMulticast,
     CompactUnicast,
     Identifiers,
+    IntervalTree,
     VectorClock,
+    shares,
 )
 
 MS = 1_000_000
@@ -127,6 +130,10 @@ class Net:
             assert sorted(set(self.truth.log[p]) | self.truth.since[p]) == sorted(m.id for m in self.sent)
 
 
+def founders(n: int) -> dict[int, Itc]:
+    return shares(list(range(n)))
+
+
 def mechanisms(n: int) -> dict[str, Callable[[int], Mechanism]]:
     """Every mechanism, for a group that begins with `n` processes; with time bounds that are never reached too
     early."""
@@ -138,6 +145,7 @@ def mechanisms(n: int) -> dict[str, Callable[[int], Mechanism]]:
         "vector": VectorClock,
         "compact-multicast": CompactMulticast,
         "compact-unicast": lambda me: CompactUnicast(me, group),
+        "interval": lambda me: IntervalTree(me, founders(n).get(me, Itc(0, 0))),
         "physical": lambda me: Physical(me, skew=0, delay=FOREVER // 2),
         "delta": lambda me: DeltaCausal(me, lifetime=FOREVER // 2),
     }

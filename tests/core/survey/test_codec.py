@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.survey.net import Net
+from whence.core.clock.interval import SEED, encode, peek
 from whence.core.order.survey.base import Codec, Process
 from whence.core.order.survey.config import MECHANISMS
 from whence.core.order.survey.registry import make
-from whence.errors import BadMessage, ConfigError, RemoteError, TooLarge
+from whence.core.order.survey.vector import IntervalStamp
+from whence.errors import BadFrame, BadMessage, ConfigError, RemoteError, TooLarge
 
 FOUNDERS = (0, 1, 2)
 
@@ -72,5 +74,8 @@ def test_each_kind_of_nonsense_has_its_error() -> None:
     for seq in (0, -5, 1 << 63):
         with pytest.raises(BadMessage):
             codec.decode(codec.encode(type(good)(1, seq, good.stamp, b"")))
+    interval = make("interval", 0, FOUNDERS)
+    with pytest.raises(BadFrame, match="share"):
+        interval.check(IntervalStamp(encode(peek(SEED))))
     with pytest.raises(ConfigError, match="there are first"):
         make("nonsense", 0, FOUNDERS)

@@ -26,7 +26,7 @@ from whence.lab.paper.survey.reliable import (
     Wire,
 )
 
-NAMES = ["first", "first-unstable", "identifiers", "vector", "compact-multicast", "compact-unicast"]
+NAMES = ["first", "first-unstable", "identifiers", "vector", "compact-multicast", "compact-unicast", "interval"]
 
 
 class Group:

@@ -162,13 +162,13 @@ def test_a_node_that_is_not_in_its_list_is_told() -> None:
     ("options", "said"),
     [
         ({"tickets": 4}, "tickets is {0} here and {1} at"),
-        ({"settings": {"mechanism": "identifiers"}}, "mechanism is {0} here and {1} at"),
+        ({"settings": {"mechanism": "interval"}}, "mechanism is {0} here and {1} at"),
     ],
 )
 def test_settings_that_cannot_work_together_are_named_on_both_sides(
     options: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    values = {"tickets": ("4", "8"), "mechanism": ("identifiers", "tickets")}
+    values = {"tickets": ("4", "8"), "mechanism": ("interval", "tickets")}
     here, there = values[said.split(" ")[0]]
 
     async def main() -> None:

@@ -51,11 +51,11 @@ def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
 
 
 def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
-    """As another process with the state of the first."""
+    """As another process with the state of the first; here of a mechanism that shares something out."""
 
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "settings": fast(mechanism="identifiers"), "trace": trace}
+        common = {"transport": net, "settings": fast(mechanism="interval"), "trace": trace}
         async with whence.create("m", **common) as a:
             async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
                 await say(b, b"one")
@@ -66,7 +66,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
                 assert [e.payload for e in await collect(b, 1)] == [b"two"]
                 await say(b, b"three")
                 assert [e.payload for e in await collect(a, 2)] == [b"two", b"three"]
-        with pytest.raises(UsageError, match="cluster with identifiers"):
+        with pytest.raises(UsageError, match="cluster with interval"):
             async with whence.create("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
                 pass
 

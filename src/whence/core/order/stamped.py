@@ -5,16 +5,16 @@ The mechanism decides what waits for what. Gossip, recovery, snapshots and cut-o
 1. **Numbers.** A mechanism knows processes by natural numbers, on which nobody agrees here. Every member numbers the
    others as it meets them, a frame says whom its stamp means (`StampedFrame.processes`), and stamps are renumbered on
    arrival. A restarted member is another process; its old number is never used again.
-2. **Recovery.** Frames are counted per owner and compared with peers' digests: a lost last frame is
-   recovered, too. What a held message waits for is asked for after `time_to_terminate`.
-3. **Skipping.** What is missing `time_to_recover` later is given up, and what waits for it goes on (`Process.force`).
-   Departs from the SURVEY, whose mechanisms assume reliable links (P1-P4).
+2. **Recovery.** Frames are counted per owner and compared with peers' digests: gaps are recovered even where the
+   mechanism cannot name them (interval trees). What a held message waits for is asked for after `time_to_terminate`.
+3. **Skipping.** What is missing `time_to_recover` later (or twice that, where it cannot be named) is given up, and what
+   waits for it goes on (`Process.force`). Departs from the SURVEY, whose mechanisms assume reliable links (P1-P4).
    Where a stamp leaves out what others imply, what follows a skipped frame is dropped up to an anchor, which each
    member sends now and then (`SurveyConfig.anchor_every`).
 4. **Stability.** `first-unstable`, which carries messages until all have them, goes by the digests of the members it
    knows. There may be others, so what it no longer carries it still names.
 5. **Clocks.** A message whose clock is more than `abandon_ns` ahead of ours is dropped.
-6. **Joining.** A snapshot is what `save` gives, with how far each owner's frames are in it; what the giver holds back
+6. **Joining.** A snapshot is what `admit` gives, with how far each owner's frames are in it; what the giver holds back
    the joiner recovers.
 """
 
@@ -29,7 +29,7 @@ from whence.core.clock.event import Body, encode
 from whence.core.order.config import OrderConfig
 from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLayer
 from whence.core.order.messages import OrderState, StampedState
-from whence.core.order.outputs import Blocked, Dropped, OrderOutput
+from whence.core.order.outputs import Blocked, Dropped, GaveUp, OrderOutput
 from whence.core.order.recovery import FrameKey, Span
 from whence.core.order.survey.base import Codec, Gap, MechanismState, Message, Process, ProcessId
 from whence.core.order.survey.first import Carried, FirstStamp, FirstState
@@ -40,6 +40,8 @@ MAX_STAMP_BYTES = 2 << 20
 """Of a stamp or a state, as on the wire."""
 MAX_PLAIN_BYTES = 128 << 10
 """Of a stamp that carries no messages: `MAX_OWNERS` dated counts."""
+UNKNOWN: Span[str] = ("", 0, 1, 1)
+"""Given up by a mechanism that cannot say what: at least one frame of somebody."""
 
 ME: ProcessId = 0
 
@@ -85,7 +87,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self.codec = Codec(self.mechanism, MAX_STAMP_BYTES)
 
     def found(self, others: Sequence[MemberId]) -> None:
-        """All founders number one another alike."""
+        """All founders have the same list, and so the same shares of the interval."""
         self._begin_with(sorted({self.me: None, **dict.fromkeys(others)}))
 
     # -- numbers (rule 1) ---------------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         wait = self.mechanism.wait(message, self.now)
         spans = [last - first for _, first, last in wait.missing] if wait is not None else []
         missing = frame.number - (cursor.taken if cursor is not None else 0)
-        ahead = max([missing, *spans])
+        ahead = max(missing, self.mechanism.beyond(message.stamp), *spans)
         if ahead > self.config.max_jump:
             raise AbsurdClock(f"frame {frame.number} of {frame.owner} is {ahead} frames ahead of all known")
 
@@ -214,8 +216,9 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             return
         for process, _, last in wait.missing:
             self.pursuits.want(self.names[process], 0, last, self.now, at_once=recovered)
-        if wait.until is None:
-            self._set_deadline(self.now + self._patience, frame.key)
+        if wait.until is None:  # where nothing is named, digests have to show it first
+            patience = self._patience if wait.missing else 2 * self._patience
+            self._set_deadline(self.now + patience, frame.key)
 
     # -- deliver ------------------------------------------------------------------------------------------------
 
@@ -258,6 +261,10 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
 
     def _force(self, key: FrameKey[str], reason: str, out: list[OrderOutput]) -> None:
         """It has waited long enough (rule 3)."""
+        wait = self.mechanism.wait(self._message(self.held[key], self._number), self.now)
+        if wait is not None and not wait.missing:  # it cannot say what
+            self.stats.skipped += 1
+            out.append(GaveUp((UNKNOWN,), reason))
         lost, delivered = self.process.force((self.numbers[key[0]], key[2]), self.now)
         self._give_up(lost, reason, out)
         self._hand_up(delivered, out, over_gap=True)

@@ -10,7 +10,7 @@ Rules that every mechanism keeps:
 2. `stamp()` does not deliver: the own message is delivered through `deliver()` like any other (at once by `Process`;
    after the acknowledgements when delivery is uniform, lab/paper/survey/reliable.py).
 3. `deliver()` is called only for what is not `obsolete()` and does not `wait()`.
-4. A joiner starts from what one member's `save()` gave at one point of its delivery order.
+4. A joiner starts from what one member's `admit()` gave at one point of its delivery order.
 5. A **chained** mechanism leaves out of a stamp what the past of other messages implies. If such a message is given up
    (`skip`), what it implied is lost; what follows it in its chain is `broken`, and is given up too, until an **anchor**
    comes: a stamp that leaves nothing out.
@@ -119,7 +119,7 @@ class MechanismState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Why a message is not delivered now. `missing`: what must come before it.
+    """Why a message is not delivered now. `missing`: what must come before it, as far as the mechanism can name it.
     `until`: when time alone makes it deliverable; None: never."""
 
     missing: tuple[Gap, ...] = ()
@@ -155,6 +155,9 @@ class Mechanism(ABC):
     def forget(self, message: Message) -> None:  # noqa: B027
         """A message whose chain is broken is given up."""
 
+    def check(self, stamp: Stamp) -> None:  # noqa: B027
+        """Raise `BadFrame` for control information of the right type that no run of the protocol can have produced."""
+
     def arrive(self, message: Message, now: int) -> str | None:
         """A message came in: why it is not taken (`duplicate`, `late`, `expired`, `broken`), or None."""
         return self.obsolete(message, now)
@@ -171,9 +174,18 @@ class Mechanism(ABC):
         """Of several deliverable messages the least is delivered first; equal ones in the order of arrival."""
         return ()
 
+    def precedes(self, a: Message, b: Message, now: int) -> bool:
+        """Of two messages that wait: `b` waits for `a` among others."""
+        wait = self.wait(b, now)
+        return wait is not None and any(p == a.sender and first <= a.seq <= last for p, first, last in wait.missing)
+
     def skip(self, message: Message, now: int) -> None:  # noqa: B027 - two mechanisms wait for time only
         """Give up what the message waits for: it is obsolete if it comes, and in the past of what is multicast from now
         on. Not for messages that wait for time."""
+
+    def beyond(self, stamp: Stamp) -> int:
+        """How many messages the stamp is ahead of all that is known here, where `wait` does not name them."""
+        return 0
 
     @abstractmethod
     def deliver(self, message: Message, now: int) -> list[Message]:
@@ -191,13 +203,17 @@ class Mechanism(ABC):
     def lighten(self, upto: Counts) -> None:  # noqa: B027
         """Every member that this one knows has these; there may be others. They need not be carried, only named."""
 
-    @abstractmethod
     def save(self) -> MechanismState:
-        """The state that a joiner starts from, or this process itself after a crash, under another number."""
+        """The state that this process itself goes on from after a crash, under another number."""
+        return self.admit(-1)  # nobody: most give all joiners the same
+
+    @abstractmethod
+    def admit(self, joiner: ProcessId) -> MechanismState:
+        """The state that `joiner` starts from; may split something of this process off for it."""
 
     @abstractmethod
     def install(self, state: MechanismState) -> None:
-        """Start from this state, which some member's `save()` gave."""
+        """Start from this state, which some member's `admit()` gave."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -326,8 +342,8 @@ class Process:
         return delivered
 
     def force(self, wanted: Id, now: int) -> tuple[list[Gap], list[Message]]:
-        """A held message has waited long enough: what is given up for it, and what is delivered. What is in hand and
-        precedes it goes before it, over gaps of its own."""
+        """A held message has waited long enough: what is given up for it, as far as it can be named, and what is
+        delivered. What is in hand and precedes it goes before it, over gaps of its own."""
         lost: list[Gap] = []
         delivered: list[Message] = []
         while wanted in self._held:
@@ -348,11 +364,9 @@ class Process:
         self._drop_if(reason, self._held[wanted][0])
 
     def _before(self, message: Message, now: int) -> Message | None:
-        """Something in hand that it waits for."""
-        wait = self.mechanism.wait(message, now)
-        missing = wait.missing if wait is not None else ()
+        """Something in hand that precedes it."""
         held = (m for m, _ in self._held.values() if m.id != message.id)
-        return next((m for m in held if any(p == m.sender and a <= m.seq <= b for p, a, b in missing)), None)
+        return next((m for m in held if self.mechanism.precedes(m, message, now)), None)
 
     @property
     def wake_at(self) -> int | None:
@@ -368,7 +382,7 @@ class Process:
     def admit(self, joiner: ProcessId) -> MechanismState:
         """What `joiner` starts from: taken between two deliveries, with the application's state of the same moment."""
         self.mechanism.join(joiner)
-        return self.mechanism.save()
+        return self.mechanism.admit(joiner)
 
     def install(self, state: MechanismState, now: int, seq: int = 0) -> list[Message]:
         """Start from a member's state; `seq` is the last number used under this id, where it was used before."""
@@ -440,13 +454,14 @@ class Codec:
         return self._encode(what)
 
     def decode(self, data: bytes) -> Message:
-        """A message; `BadMessage` or `TooLarge` for anything else."""
+        """A message; `BadMessage`, `TooLarge` or `BadFrame` for anything else."""
         self._check_size(data)
         try:
             envelope = self._envelope.decode(data)
             stamp = self._stamp.decode(envelope.stamp)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise BadMessage(f"no message of the order {self.mechanism.name}: {error}") from None
+        self.mechanism.check(stamp)
         return Message(envelope.sender, envelope.seq, stamp, envelope.body)
 
     def decode_state(self, data: bytes) -> MechanismState:

@@ -46,6 +46,7 @@ MECHANISMS = (
     "vector",
     "compact-multicast",
     "compact-unicast",
+    "interval",
     "physical",
     "delta",
 )

@@ -185,7 +185,7 @@ class FirstGeneration(Mechanism):
     def _name(self, process: ProcessId, seq: int) -> None:
         self.after[process] = (max(seq, self.after.get(process, (0, 0))[0]), self.sent + 1)
 
-    def save(self) -> FirstState:
+    def admit(self, joiner: ProcessId) -> FirstState:
         # All this process has delivered is either in `previous`, or named, or in the past of its last own multicast
         # that is not in `previous`: a joiner's first message that brings the one and follows the others brings or
         # follows everything in the snapshot. (Where messages are skipped it is an anchor besides.)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import Mechanism, ProcessId
 from whence.core.order.survey.config import MECHANISMS, SurveyConfig
 from whence.core.order.survey.first import FirstGeneration
@@ -12,7 +13,9 @@ from whence.core.order.survey.vector import (
     CompactMulticast,
     CompactUnicast,
     Identifiers,
+    IntervalTree,
     VectorClock,
+    shares,
 )
 from whence.errors import ConfigError
 
@@ -30,6 +33,10 @@ def make(
         raise ConfigError(f"no mechanism {name!r}; there are {', '.join(MECHANISMS)}") from None
 
 
+def _interval(me: ProcessId, founders: tuple[ProcessId, ...], config: SurveyConfig) -> Mechanism:
+    return IntervalTree(me, shares(list(founders)).get(me, Itc(0, 0)))
+
+
 _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Mechanism]] = {
     "first": lambda me, founders, config: FirstGeneration(me, config.max_carried, False, config.max_carried_bytes),
     "first-unstable": lambda me, founders, config: FirstGeneration(
@@ -39,6 +46,7 @@ _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Me
     "vector": lambda me, founders, config: VectorClock(me),
     "compact-multicast": lambda me, founders, config: CompactMulticast(me),
     "compact-unicast": lambda me, founders, config: CompactUnicast(me, founders),
+    "interval": _interval,
     "physical": lambda me, founders, config: Physical(me, config.skew, config.delay),
     "delta": lambda me, founders, config: DeltaCausal(me, config.lifetime),
 }

@@ -150,7 +150,7 @@ class Physical(Mechanism):
             self.clock.witness(Hybrid(rank[0], rank[1]), now)
         return [message]
 
-    def save(self) -> TimeState:
+    def admit(self, joiner: ProcessId) -> TimeState:
         return TimeState(dense(self.delivered.upto), self.last, self.clock.now)
 
     def install(self, state: MechanismState) -> None:
@@ -241,7 +241,7 @@ class DeltaCausal(Mechanism):
     def leave(self, process: ProcessId) -> None:
         self.past.pop(process, None)  # everybody has it; its count stays, for what is held and mentions it
 
-    def save(self) -> DeltaState:
+    def admit(self, joiner: ProcessId) -> DeltaState:
         return DeltaState(dense(self.delivered.upto), tuple((p, *self.past[p]) for p in sorted(self.past)))
 
     def install(self, state: MechanismState) -> None:

@@ -14,6 +14,15 @@ them.
 
 It names its **direct** predecessors: the leaves of its sender's context graph (Psync), that is everything delivered
 that no other delivered message follows. All else in its past precedes one of them, so waiting for them is enough.
+
+**Interval tree clocks** as a causal order (SURVEY 3.2, Almeida et al. 2008): no global ids, no view changes.
+
+A message carries its sender's stamp just **before** the multicast; the receiver computes the event itself. So one stamp
+says what must come before the message (all of `before`) and what the message is (`event(before)`). A joiner gets half
+of a member's interval with its snapshot; a leaver's share goes to an heir. Nobody else is told.
+
+It cannot name what is missing: recovery has to compare what peers have delivered. The share of a process that crashes
+is lost, and stays in the trees.
 """
 
 from __future__ import annotations
@@ -21,6 +30,8 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from whence.core.clock.bounds import keep_last
+from whence.core.clock.interval import MAX_DEPTH, SEED, decode, depth, encode, event, fork, join, leq, peek, top
+from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import (
     Counts,
     Gap,
@@ -39,6 +50,7 @@ from whence.core.order.survey.base import (
     renumbered_ids,
     sparse,
 )
+from whence.errors import BadFrame, UsageError
 
 
 class VectorStamp(Stamp, frozen=True, array_like=True, gc=False, tag=3):
@@ -107,7 +119,7 @@ class VectorClock(Mechanism):
     def leave(self, process: ProcessId) -> None:
         self.clock.pop(process, None)
 
-    def save(self) -> VectorState:
+    def admit(self, joiner: ProcessId) -> VectorState:
         return VectorState(dense(self.clock))
 
     def install(self, state: MechanismState) -> None:
@@ -146,7 +158,7 @@ class CompactMulticast(VectorClock):
         self.broken.pop(message.sender, None)
         return super().deliver(message, now)
 
-    def save(self) -> VectorState:
+    def admit(self, joiner: ProcessId) -> VectorState:
         return VectorState(dense(self.clock), tuple(sorted(self.broken.items())))
 
     def install(self, state: MechanismState) -> None:
@@ -319,7 +331,7 @@ class Identifiers(Mechanism):
     def settle(self, upto: Counts) -> None:
         self.leaves = {(p, n): None for p, n in self.leaves if n > upto.get(p, 0)}
 
-    def save(self) -> IdState:
+    def admit(self, joiner: ProcessId) -> IdState:
         return IdState(dense(self.delivered), tuple(sorted(self.leaves)), tuple(self.dead))
 
     def install(self, state: MechanismState) -> None:
@@ -327,3 +339,102 @@ class Identifiers(Mechanism):
         self.delivered = sparse(state.delivered)
         self.leaves = dict.fromkeys(state.leaves)
         self.dead = dict.fromkeys(state.dead)
+
+
+class IntervalStamp(Stamp, frozen=True, array_like=True, gc=False, tag=5):
+    """The sender's stamp before its multicast, encoded."""
+
+    before: bytes
+
+
+class IntervalState(MechanismState, frozen=True, array_like=True, gc=False, tag=4):
+    """A share of the interval, and the events known with it."""
+
+    stamp: bytes
+
+
+class IntervalTree(Mechanism):
+    """Causal order by interval tree clocks. A founder starts from the whole interval (`share`); a joiner has none
+    until it installs what a member gave it."""
+
+    name = "interval"
+    stamp_type = IntervalStamp
+    state_type = IntervalState
+
+    def __init__(self, me: ProcessId, share: Itc = Itc(0, 0)) -> None:  # noqa: B008 - a tuple, never changed
+        self.me = me
+        self.sent = share  # what was delivered, and the own multicasts
+        self.delivered = peek(share)
+
+    def stamp(self, seq: int, now: int) -> IntervalStamp:
+        before, self.sent = self.sent, event(self.sent)
+        return IntervalStamp(encode(before))
+
+    def check(self, stamp: Stamp) -> None:
+        assert isinstance(stamp, IntervalStamp)
+        if decode(stamp.before).id == 0:
+            raise BadFrame("a message from a process without a share of the interval")
+
+    def obsolete(self, message: Message, now: int) -> str | None:
+        return "duplicate" if leq(event(_before(message)), self.delivered) else None
+
+    def wait(self, message: Message, now: int) -> Wait | None:
+        return None if leq(_before(message), self.delivered) else Wait()
+
+    def precedes(self, a: Message, b: Message, now: int) -> bool:
+        return leq(event(_before(a)), _before(b))
+
+    def skip(self, message: Message, now: int) -> None:
+        self._learn(peek(_before(message)))
+
+    def beyond(self, stamp: Stamp) -> int:
+        assert isinstance(stamp, IntervalStamp)
+        return top(decode(stamp.before).event) - top(self.delivered.event)
+
+    def deliver(self, message: Message, now: int) -> list[Message]:
+        self._learn(peek(event(_before(message))))
+        return [message]
+
+    def _learn(self, known: Itc) -> None:
+        self.delivered = join(self.delivered, known)
+        self.sent = join(self.sent, known)
+
+    def save(self) -> IntervalState:
+        return IntervalState(encode(self.sent))
+
+    def admit(self, joiner: ProcessId) -> IntervalState:
+        if self.sent.id == 0:
+            raise UsageError("a process without a share of the interval cannot admit others")
+        if depth(self.sent.id) >= MAX_DEPTH // 2:  # peers refuse what is deeper than MAX_DEPTH
+            raise UsageError("this process has split its share of the interval too often to admit others")
+        if not leq(self.sent, self.delivered):  # its event would be counted in the joiner's half too
+            raise UsageError("a process whose own multicast is not delivered yet cannot admit others")
+        self.sent, half = fork(self.sent)
+        return IntervalState(encode(Itc(half.id, self.delivered.event)))
+
+    def install(self, state: MechanismState) -> None:
+        self.sent = _share(state)
+        self.delivered = peek(self.sent)
+
+
+def shares(processes: list[ProcessId]) -> dict[ProcessId, Itc]:
+    """The interval among the founders, by halving: each with a share, the trees as flat as can be."""
+
+    def deal(some: list[ProcessId], share: Itc) -> dict[ProcessId, Itc]:
+        if len(some) == 1:
+            return {some[0]: share}
+        left, right = fork(share)
+        middle = (len(some) + 1) // 2
+        return deal(some[:middle], left) | deal(some[middle:], right)
+
+    return deal(processes, SEED) if processes else {}
+
+
+def _before(message: Message) -> Itc:
+    assert isinstance(message.stamp, IntervalStamp)
+    return decode(message.stamp.before)
+
+
+def _share(state: MechanismState) -> Itc:
+    assert isinstance(state, IntervalState)
+    return decode(state.stamp)

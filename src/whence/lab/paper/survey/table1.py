@@ -28,7 +28,7 @@ from whence.core.order.survey.base import Stamp, control_bytes
 from whence.core.order.survey.first import FirstStamp
 from whence.core.order.survey.registry import make
 from whence.core.order.survey.timed import DeltaStamp, TimeStamp
-from whence.core.order.survey.vector import CompactStamp, IdStamp, VectorStamp
+from whence.core.order.survey.vector import CompactStamp, IdStamp, IntervalStamp, VectorStamp
 from whence.lab.paper.frame import Row as Point
 from whence.lab.paper.frame import RunOptions, Statistics, Study, grid, summary
 from whence.lab.paper.plots import panels
@@ -42,7 +42,9 @@ from whence.lab.stats import exact, means, quotient, ratio
 
 MS = 1_000_000
 _encode = msgspec.msgpack.Encoder().encode
-_stamps = msgspec.msgpack.Decoder(VectorStamp | CompactStamp | IdStamp | FirstStamp | TimeStamp | DeltaStamp)
+_stamps = msgspec.msgpack.Decoder(
+    VectorStamp | CompactStamp | IdStamp | FirstStamp | IntervalStamp | TimeStamp | DeltaStamp
+)
 
 ORDERS = {
     "first": ("first generation (Fig. 3)", "precedent messages"),
@@ -51,6 +53,7 @@ ORDERS = {
     "vector": ("vector clocks", "vector clocks"),
     "compact-multicast": ("compaction, multicast", "compact clocks"),
     "compact-unicast": ("compaction, unicast", "compact clocks"),
+    "interval": ("interval tree clocks", "compact clocks"),
     "physical": ("physical timestamps", "time"),
     "delta": ("deadlines", "dated vector clocks"),
     "probabilistic": ("(N, R, K) clocks", "R counters"),
@@ -134,7 +137,7 @@ def pay(order: str, processes: int, rate: float, senders: float = 1.0, seconds: 
 
 def fixed_bytes(stamp: Stamp, processes: int) -> float:
     """The size of control information as the SURVEY counts it: `b * n / 8` for a vector, `(m + b) / 8` for each entry
-    of a compacted one. For others (times, whole messages) the encoded size."""
+    of a compacted one. For others (trees, times, whole messages) the encoded size."""
     number = max(1, (processes - 1).bit_length()) / 8
     if isinstance(stamp, VectorStamp):
         return 4 * processes
@@ -374,7 +377,7 @@ def note(rows: list[Point]) -> str:
 
 # --- what the claims are judged by
 
-BLOCKING = ("identifiers", "vector", "compact-multicast", "compact-unicast")
+BLOCKING = ("identifiers", "vector", "compact-multicast", "compact-unicast", "interval")
 
 
 class _Table:
