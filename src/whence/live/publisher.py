@@ -207,7 +207,6 @@ class Publisher:
         self.published = 0
         """Events stamped through it: they are out, whatever became of the call (rule 1)."""
         self._tickets = tickets
-        self._cap = MAX_PAYLOAD_BYTES
         self._waits_for_reader = wait_for_reader
         self._timeout = timeout
         self._entered = False
@@ -234,7 +233,8 @@ class Publisher:
     async def ready(self) -> None:
         """Wait until it may publish. Raises NoTicket after the publisher's timeout."""
         self._check()
-        if not await self._tickets.wait(self._deadline()):
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        if not await self._tickets.wait(deadline):
             reason = self._tickets.why_none()
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
@@ -247,7 +247,7 @@ class Publisher:
         Waits for slow peers and for the own application to read; else it returns at once, and the event leaves at the
         end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
         event is out: `published` tells the two apart."""
-        data = checked(payload, self._cap)
+        data = checked(payload)
         if not self._entered:
             self._check()
         batch = self._tickets.batch() if copies == 1 and not self._waiting else None
@@ -347,31 +347,29 @@ class Publisher:
         if isinstance(payloads, str | bytes | bytearray | memoryview):
             raise UsageError("publish_many takes a list of payloads; publish(payload) takes one")
         events = list(payloads)
-        size = sum(map(len, events)) if set(map(type, events)) == {bytes} else self._cap + 1
-        if size > self._cap:  # one of them may be too large, or no bytes
-            events = [checked(payload, self._cap) for payload in events]
+        size = sum(map(len, events)) if set(map(type, events)) == {bytes} else MAX_PAYLOAD_BYTES + 1
+        if size > MAX_PAYLOAD_BYTES:  # one of them may be too large, or no bytes
+            events = [checked(payload) for payload in events]
             size = sum(map(len, events))
         return events, size
-
-    def _deadline(self) -> float | None:
-        return None if self._timeout is None else time.monotonic() + self._timeout
 
     def _check(self) -> None:
         if not self._entered:
             raise UsageError("publish inside the block: async with cluster.publisher() as publisher")
 
 
-def checked(payload: object, cap: int) -> bytes:
+def checked(payload: object) -> bytes:
     """The payload, if it can be published: bytes, and not too many."""
-    if type(payload) is bytes and len(payload) <= cap:  # as almost always
+    if type(payload) is bytes and len(payload) <= MAX_PAYLOAD_BYTES:  # as almost always
         return payload
     if not isinstance(payload, bytes | bytearray | memoryview):
         kind = type(payload).__name__
         how = "text.encode()" if isinstance(payload, str) else "json.dumps(value).encode(), for example"
         raise UsageError(f"a payload is bytes, not {kind}: encode it first ({how})")
     data = bytes(payload)
-    if len(data) > cap:
-        raise UsageError(f"an event holds at most {cap} bytes, not {len(data)}: split it, or publish where it is kept")
+    if len(data) > MAX_PAYLOAD_BYTES:
+        most = f"an event holds at most {MAX_PAYLOAD_BYTES} bytes"
+        raise UsageError(f"{most}, not {len(data)}: split it, or publish where it is kept")
     return data
 
 

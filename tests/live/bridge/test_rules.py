@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from whence.core.clock import EventId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
+from whence.live.bridge import envelope
 from whence.live.bridge.envelope import MARK, Crossed, FromClient, Probe, Reader, Said, everywhere, local, unwrap, wrap
 from whence.live.bridge.gateway import MAX_TENURES, Forward, Gateway
 from whence.live.bridge.merge import Crossing
@@ -262,8 +263,9 @@ def test_any_json_is_a_heading_or_a_named_error(value: object, tag: int) -> None
         Reader("A").read("x", payload)
 
 
-def test_readers_read_copies_once_and_hand_on_what_they_know() -> None:
-    reader = Reader("A", max_clients=2)
+def test_readers_read_copies_once_and_hand_on_what_they_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "MAX_CLIENTS", 2)
+    reader = Reader("A")
     first = wrap(FromClient("ann", 1), b"one")
     assert reader.read("a", first) == Said(b"one", "A", "a", (), "local", "ann", 1)
     assert reader.read("b", first) is None and reader.copies == 1
@@ -273,7 +275,7 @@ def test_readers_read_copies_once_and_hand_on_what_they_know() -> None:
     assert joiner.read("d", wrap(FromClient("ann", 2), b"two")) is not None
     for other in ("bob", "cid"):
         reader.read("e", wrap(FromClient(other, 1), b""))
-    assert reader.forgotten == 1
+    assert reader.last == {("A", "bob"): 1, ("A", "cid"): 1}
     with pytest.raises(BadMessage):
         joiner.restore(b"\x91\x01")
     assert reader.read("f", wrap(Probe("b", (), "b"), b"")) is None

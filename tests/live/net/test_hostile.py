@@ -111,7 +111,7 @@ def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> No
                 await asyncio.sleep(0.005)
             await attacked
             tcp = a._host._tcp
-            await until(lambda: tcp.strangers == 0, "no stranger is left")
+            await until(lambda: len(tcp.listener.strangers) == 0, "no stranger is left")
             stats = a.stats()
             seen = stats["net.unauthentic"] + stats["net.bad_stream"] + stats["net.stale"] + stats["net.refused"]
             assert seen > 0, "it was noticed"
@@ -207,7 +207,7 @@ def test_a_replayed_greeting_opens_a_connection_that_soon_ends() -> None:
             greeting = frame_stream(SecretGuard(SECRET).seal(encode_hello(Greeting("127.0.0.1:1"))))
             reader, writer = await asyncio.open_connection(*parse_address(a.address))
             writer.write(greeting)
-            await until(lambda: a._host._transport.accepted and not a._host._transport.strangers)
+            await until(lambda: a._host._transport.accepted and not a._host._transport.listener.strangers)
             writer.write(b"".join(frame_stream(b"%d" % n * 30) for n in range(100, 2100)))
             with suppress(ConnectionError):
                 assert await asyncio.wait_for(reader.read(), 10) == b""

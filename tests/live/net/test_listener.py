@@ -66,7 +66,7 @@ def test_idle_connections_take_neither_the_handshake_nor_the_descriptors_of_a_tl
                 await asyncio.get_running_loop().sock_connect(sock, parse_address(a.address))
                 idle.append(sock)
                 tcp = a._host._transport
-                assert tcp.strangers <= 16
+                assert len(tcp.listener.strangers) <= 16
             await until(lambda: a.stats()["net.refused"] >= 284, "all but sixteen are closed")
             assert len(list(Path("/proc/self/fd").iterdir())) - before - len(idle) <= 20
             async with whence.join("live", [a.address], tls=root / "b", **common) as b:
@@ -99,7 +99,7 @@ def test_accepting_pauses_when_descriptors_run_out_and_goes_on(few_descriptors: 
                 await until(lambda: a.stats()["net.exhausted"] > 0, "nothing can be accepted")
                 for fd in taken:
                     os.close(fd)
-                await until(lambda: tcp.strangers == 1, "later it is")
+                await until(lambda: len(tcp.listener.strangers) == 1, "later it is")
             assert (await say(a, b"x")) and a._node.failure is None
 
     run(main())

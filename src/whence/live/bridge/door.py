@@ -38,7 +38,7 @@ from whence.live.bridge.envelope import FromClient, Reader, Said, wrap
 from whence.live.events import Event
 from whence.live.net.guard import Guard
 from whence.live.net.keys import PUBLISHER, Keys
-from whence.live.net.listener import Listener, Refusals, failed_handshake
+from whence.live.net.listener import Listener
 from whence.live.net.queues import Signal
 from whence.live.net.tls import Protection, peer, refusal
 from whence.live.net.transport import NetStats, parse_address, show_address
@@ -167,22 +167,26 @@ class Door:
         self.cluster = cluster
         self.reader = reader
         self.listen = listen
-        self.stats = {"door.accepted": 0, "door.published": 0, "door.refused": 0, "door.unauthentic": 0}
-        self.refusals = Refusals()
+        self._net = NetStats()
+        self._counts = {"door.accepted": 0, "door.published": 0, "door.refused": 0}
         self._protection = Protection.of(secret, tls, insecure, listen)
         self._publisher = cluster.publisher()
         self._listener = Listener(
             lambda: _Client(self),
-            NetStats(),
+            self._net,
             tls=self._protection.server,
             handshake_timeout=GREETING_S,
             max_strangers=MAX_STRANGERS,
-            refused=self._failed_handshake,
         )
         self._lines: set[asyncio.Task[None]] = set()
         self._under_way: dict[str, int] = {}
         self._read = Signal()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters; `door.unauthentic` are connections without the keys."""
+        return {**self._counts, "door.unauthentic": self._net.unauthentic}
 
     @property
     def address(self) -> str:
@@ -229,10 +233,6 @@ class Door:
         """Its connection is over."""
         self._listener.gone(client)
 
-    def _failed_handshake(self, address: str, error: Exception) -> None:
-        self.stats["door.unauthentic"] += 1
-        self.refusals.note(address, failed_handshake(error))
-
     async def serve(self, client: _Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One client, from its greeting to its end."""
         task = asyncio.current_task()
@@ -243,7 +243,7 @@ class Door:
                 await line.greeted()
             self._listener.known(client)
             if len(self._lines) >= MAX_LINES:
-                self.stats["door.refused"] += 1
+                self._counts["door.refused"] += 1
                 await line.say(ClientRefused(1, f"{MAX_LINES} clients are here already"))
                 return
             self._lines.add(task)
@@ -251,9 +251,8 @@ class Door:
         except (ClusterClosed, OSError, TimeoutError):
             pass
         except RemoteError as error:
-            self.stats["door.unauthentic"] += isinstance(error, Unauthentic)
-            peername = writer.get_extra_info("peername")
-            self.refusals.note(str(peername[0]) if peername else "an unknown address", str(error))
+            self._net.unauthentic += isinstance(error, Unauthentic)
+            self._listener.refuse(writer.transport, str(error))
         except asyncio.CancelledError:
             pass  # the door closes: nobody waits for this task
         finally:
@@ -271,12 +270,12 @@ class Door:
             if word.cluster != self.cluster.name:
                 reason = f"this is a door of {self.cluster.name!r}"
             if reason:
-                self.stats["door.refused"] += 1
+                self._counts["door.refused"] += 1
                 await line.say(ClientRefused(word.number, reason))
                 continue
             async with asyncio.timeout(IDLE_S):
                 await self._carry_out(word)
-            self.stats["door.accepted"] += 1
+            self._counts["door.accepted"] += 1
             await line.say(ClientAccepted(word.number))
 
     def _may_publish(self, line: Line) -> str:
@@ -302,7 +301,7 @@ class Door:
         heading = FromClient(request.client, request.number, request.everywhere)
         try:
             await self._publisher.publish(wrap(heading, request.payload))
-            self.stats["door.published"] += 1
+            self._counts["door.published"] += 1
             await self._delivered(request.client, request.number)
         except (ClusterClosed, UsageError) as error:
             log.warning("an event of a client was not published: %s", error)
@@ -373,7 +372,6 @@ class Client:
         self.number = last
         self.patience = patience
         self.timeout = timeout
-        self.asked_again = 0
         self._protection = Protection.of(secret, tls, insecure, *self.via)
         self._lines: dict[str, Line] = {}
         self._answers: dict[str, str] = {}
@@ -397,7 +395,6 @@ class Client:
             if time.monotonic() > over:
                 said = "; ".join(f"{address}: {answer}" for address, answer in self._answers.items())
                 raise NotAccepted(f"not enough members took it within {self.timeout:g} s ({said})")
-            self.asked_again += 1
             await asyncio.sleep(RETRY_S)
         self.number += 1
         return self.number

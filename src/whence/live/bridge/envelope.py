@@ -29,7 +29,9 @@ MAX_HEADING: Final = 4096
 MAX_PATH: Final = 16
 """Clusters on a way."""
 MAX_NAME: Final = 255
-
+MAX_CLIENTS: Final = 65_536
+"""Clients remembered by a reader; the one that was silent longest is forgotten, and what it may still have under way
+could be read twice."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=2 * MAX_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -147,20 +149,17 @@ class Reader:
     state of a reader: `state` and `restore` are for an application that gives its own to joiners.
     """
 
-    def __init__(self, cluster: str, max_clients: int = 65_536, trusted: Collection[str] | None = None) -> None:
-        """`max_clients`: how many are remembered; then the one that was silent longest is forgotten, and what it may
-        still have under way could be read twice. `trusted`: the addresses of the bridges and doors of this cluster;
-        without it, every publisher can write what only they should."""
+    def __init__(self, cluster: str, trusted: Collection[str] | None = None) -> None:
+        """`trusted`: the addresses of the bridges and doors of this cluster; without it, every publisher can write what
+        only they should."""
         self.cluster = cluster
         self.trusted = trusted
         self.forged = 0
         """Headings of bridges and doors that others wrote."""
-        self.max_clients = max_clients
         self.last: dict[tuple[str, str], int] = {}
         """By client, and the cluster where it had it published: the last number read."""
         self.copies = 0
         self.malformed = 0
-        self.forgotten = 0
 
     def read(self, event: str, payload: bytes) -> Said | None:
         """The event of this id; None for what is not for the application."""
@@ -189,9 +188,8 @@ class Reader:
         key = (said.cluster, said.client)
         last = self.last.pop(key, 0)
         self.last[key] = max(last, said.number)  # put at the end: it was heard last
-        if len(self.last) > self.max_clients:
+        if len(self.last) > MAX_CLIENTS:
             del self.last[next(iter(self.last))]
-            self.forgotten += 1
         self.copies += said.number <= last
         return said.number > last
 

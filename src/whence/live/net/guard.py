@@ -31,7 +31,7 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from whence.errors import Unauthentic, UsageError
 
@@ -73,25 +73,6 @@ SKEW_MS: Final = 30_000
 time. A packet on its way for longer is refused, too."""
 
 
-class Guard(Protocol):
-    """Seals packets and opens them."""
-
-    overhead: int
-    """Bytes that sealing adds."""
-
-    def seal(self, packet: bytes) -> bytes:
-        """The packet as it leaves the process: sealed once, the same bytes to every peer."""
-        ...
-
-    def open(self, data: bytes) -> bytes:
-        """The packet that was sealed. Raises `Unauthentic` for everything else, and never blames a member for it."""
-        ...
-
-    def stats(self) -> dict[str, int]:
-        """Counters: what was opened, and what was refused and why."""
-        ...
-
-
 class Plain:
     """No protection by itself: the connections have it (`tls.py`), or nobody else can reach the address (see
     `SECURITY.md`)."""
@@ -118,6 +99,7 @@ class SecretGuard:
     """
 
     overhead = _HEADER + _TAG
+    """Bytes that sealing adds."""
 
     def __init__(self, secret: bytes | str, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._cipher, self._invalid = _chacha()
@@ -141,7 +123,7 @@ class SecretGuard:
     # -- sealing ------------------------------------------------------------------------------------------------
 
     def seal(self, packet: bytes) -> bytes:
-        """The packet, readable only for holders of the secret."""
+        """The packet, readable only for holders of the secret: sealed once, the same bytes to every peer."""
         now = self._clock() // _MS
         if self._counter >= REKEY_PACKETS or now >= self._rekey_at:
             self._next_key(now)
@@ -163,7 +145,8 @@ class SecretGuard:
     # -- opening ------------------------------------------------------------------------------------------------
 
     def open(self, data: bytes) -> bytes:
-        """What another holder of the secret sealed a short time ago and this guard has not opened before."""
+        """What another holder of the secret sealed a short time ago and this guard has not opened before. Raises
+        `Unauthentic` for everything else, and never blames a member for it."""
         if len(data) < self.overhead:
             raise self._refuse("short", f"{len(data)} bytes are no sealed packet")
         name = data[:_SESSION]
@@ -184,7 +167,10 @@ class SecretGuard:
         except self._invalid:
             raise self._refuse("forged", "the seal does not match: another key, or altered on the way") from None
         if abs(stamp - now) > SKEW_MS:  # after the seal: only a member's clock is worth a remark
-            raise self._refuse("stale", f"sealed {(now - stamp) / 1000:+.1f} s ago by its sender's clock: see SKEW_MS")
+            age = (now - stamp) / 1000
+            raise self._refuse(
+                "stale", f"sealed {age:+.1f} s ago by its sender's clock, which may differ by {SKEW_MS / 1000:g} s"
+            )
         if known is None:
             self._admit(name, session, now)
         session.blocks[block] = session.blocks.get(block, 0) | bit
@@ -221,6 +207,7 @@ class SecretGuard:
         return Unauthentic(text)
 
     def stats(self) -> dict[str, int]:
+        """Counters: what was opened, and what was refused and why."""
         return {**self._stats, "sessions": len(self._sessions)}
 
 
@@ -243,6 +230,8 @@ class _Session:
 
 
 _BLOCK_MASK = (1 << BLOCK_BITS) - 1
+Guard = SecretGuard | Plain
+"""Seals packets and opens them."""
 
 
 # -- keys -------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from whence.live.net.hello import (
     settings_of,
 )
 from whence.live.net.keys import Keys
-from whence.live.net.memory import MemoryNetwork
+from whence.live.net.memory import MemoryNetwork, MemoryTransport
 from whence.live.net.node import NEVER
 from whence.live.net.tcp import TcpTransport
 from whence.live.net.tls import Pins, Protection
@@ -47,7 +47,6 @@ from whence.live.net.transport import (
     Faults,
     NetStats,
     Route,
-    Transport,
     is_wildcard,
     parse_address,
 )
@@ -121,7 +120,7 @@ class Host:
         if tls is not None and self.in_memory:
             raise UsageError("tls protects connections, and a MemoryNetwork has none")
         self.guard = self.protection.guard
-        self._transport: Transport | None = None
+        self._transport: TcpTransport | MemoryTransport | None = None
         self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
         self._replies: dict[int, asyncio.Future[Any]] = {}
@@ -155,13 +154,13 @@ class Host:
     async def start(self) -> None:
         if self._transport is not None:
             raise UsageError("the host has started already")
-        transport: Transport = self._make_transport()
+        transport = self._make_transport()
         if self.faults is not None:
             self.faults.listeners.append(self._fault)
         await transport.start(self._received)
         self._transport = transport
 
-    def _make_transport(self) -> Transport:
+    def _make_transport(self) -> TcpTransport | MemoryTransport:
         if self._memory is not None:
             return self._memory.transport(self.listen, self.stats)
         largest = MAX_MESSAGE_BYTES + 512  # seal, direction
@@ -477,17 +476,13 @@ class Host:
         node = self._nodes.get(ask.cluster)
         if node is None:
             return Answer(ask.cluster, ask.nonce)
-        mine = self.settings(node)
-        self.differ(ask.cluster, mine, ask.settings, ask.address)
+        mine = settings_of(node.member.config)
+        self._differ(ask.cluster, mine, ask.settings, ask.address)
         member = node.me if node.how is not None else ""
         holding = holds(node, time.monotonic_ns())
         return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holding, node.run if member else "")
 
-    def settings(self, node: Node) -> dict[str, str]:
-        """What has to be the same at all members."""
-        return settings_of(node.member.config)
-
-    def differ(self, cluster: str, mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> str:
+    def _differ(self, cluster: str, mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> str:
         """Log, once a peer, how its settings differ; returns that where the two cannot work together."""
         said, decisive = differences(mine, theirs, there)
         if said and (there, said) not in self._told and len(self._told) < MAX_TOLD:
@@ -499,13 +494,13 @@ class Host:
         """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
         Raises UsageError if their settings cannot work together."""
         node = self._nodes.get(cluster)
-        mine = {} if node is None else self.settings(node)
+        mine = {} if node is None else settings_of(node.member.config)
         try:
             question = Ask(cluster, self.address, _NONCES.getrandbits(48), mine)
             answer: Answer = await self._reply(address, question, timeout)
         except TimeoutError:
             return None
-        differ = self.differ(cluster, mine, answer.settings, address)
+        differ = self._differ(cluster, mine, answer.settings, address)
         if differ:
             raise UsageError(f"{cluster!r} cannot be joined: {differ}. Give all members the same settings")
         return answer

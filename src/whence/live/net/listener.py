@@ -48,7 +48,7 @@ class Stranger(Protocol):
 
 class Listener:
     """One listening port. `make` builds the protocol of an accepted connection, which calls `known` when its opener has
-    said who it is and `gone` when it ends. `refused` is told of handshakes that failed."""
+    said who it is and `gone` when it ends."""
 
     def __init__(
         self,
@@ -60,19 +60,19 @@ class Listener:
         max_strangers: int = 128,
         max_per_address: int = 64,
         buffer: int = 0,
-        refused: Callable[[str, Exception], None] = lambda address, error: None,
     ) -> None:
         self.make = make
         self.stats = stats
         self.strangers: dict[Stranger, str] = {}
         """Oldest first, with the IP address of each."""
+        self.refusals = Refusals()
+        """Whom this process has refused."""
         self.address = ("", 0)
         self._tls = tls
         self._handshake_timeout = handshake_timeout
         self._max_strangers = descriptor_share(8, max_strangers)
         self._max_per_address = max_per_address
         self._buffer = buffer
-        self._refused = refused
         self._sockets: list[socket.socket] = []
         self._opening: dict[Stranger, asyncio.Task[None]] = {}
         self._unopened: dict[Stranger, socket.socket] = {}
@@ -154,7 +154,8 @@ class Listener:
             )
         except (OSError, TimeoutError) as error:  # an ssl.SSLError is an OSError
             self.gone(stranger)
-            self._refused(address, error)
+            self.stats.unauthentic += 1
+            self.refusals.note(address, failed_handshake(error))
 
     def _opened(self, stranger: Stranger) -> None:
         self._opening.pop(stranger, None)
@@ -175,6 +176,11 @@ class Listener:
         self.strangers.pop(stranger, None)
 
     gone = known
+
+    def refuse(self, connection: asyncio.BaseTransport | None, why: str) -> None:
+        """Remember and log why this connection is closed."""
+        address = None if connection is None else connection.get_extra_info("peername")
+        self.refusals.note(str(address[0]) if address else "an unknown address", why)
 
     def _suspend(self) -> None:
         for sock in self._sockets:

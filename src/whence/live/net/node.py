@@ -253,8 +253,7 @@ class Node:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past, or needs none."""
-        gone = self.left or self.closed or self.failure is not None
-        return not gone and self.member.may_publish
+        return self.open and self.member.may_publish
 
     @property
     def ticket(self) -> int | None:

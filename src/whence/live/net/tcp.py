@@ -25,7 +25,7 @@ from typing import Any, cast
 from whence.core.wire import StreamDecoder, frame_stream
 from whence.errors import RemoteError, UsageError
 from whence.live.net.keys import PUBLISHER
-from whence.live.net.listener import Listener, Refusals, descriptor_share, failed_handshake, foreign_greeting, tune
+from whence.live.net.listener import Listener, descriptor_share, failed_handshake, foreign_greeting, tune
 from whence.live.net.queues import Signal
 from whence.live.net.tls import peer as tls_peer
 from whence.live.net.transport import Connection, NetStats, Received, parse_address, show_address
@@ -90,7 +90,8 @@ Lane = tuple[str, bool]
 
 
 class TcpTransport:
-    """One listener and a connection to each peer that is sent to."""
+    """One listener and a connection to each peer that is sent to. `send` and `flush` never block and never raise for a
+    peer's sake."""
 
     def __init__(
         self,
@@ -118,8 +119,6 @@ class TcpTransport:
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
-        self.refusals = Refusals()
-        """Whom this process has refused."""
         self.failures: dict[str, str] = {}
         """Why peers could not be reached, by address, as far as that can be said."""
         self.tasks: set[asyncio.Task[None]] = set()
@@ -136,7 +135,6 @@ class TcpTransport:
             max_strangers=self.settings.max_strangers,
             max_per_address=self.settings.max_per_address,
             buffer=self.settings.kernel_buffer,
-            refused=self._failed_handshake,
         )
         self._peers: dict[Lane, Peer] = {}
         self._written: dict[Lane, Peer] = {}
@@ -147,9 +145,11 @@ class TcpTransport:
 
     @property
     def address(self) -> str:
+        """Where it listens; known after `start`."""
         return show_address(*self._listen)
 
     async def start(self, received: Received) -> None:
+        """Begin to listen. Raises UsageError if the address cannot be had."""
         self.loop = asyncio.get_running_loop()
         self.received = received
         await self.listener.start(*self._listen)
@@ -157,6 +157,7 @@ class TcpTransport:
         self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        """The same packet to each of these addresses, with the next `flush`."""
         record = frame_stream(data, self.largest)
         urgent = reliable and len(data) <= self.settings.urgent_bytes
         for address in to:
@@ -171,16 +172,8 @@ class TcpTransport:
             else:
                 peer.put(record, reliable)
 
-    @property
-    def strangers(self) -> int:
-        """Connections that have not said who they are."""
-        return len(self.listener.strangers)
-
-    def _failed_handshake(self, address: str, error: Exception) -> None:
-        self.stats.unauthentic += 1
-        self.refusals.note(address, failed_handshake(error))
-
     def why_unreached(self, address: str) -> str:
+        """Why nothing gets through to this address, as far as it is known; empty: nothing is known."""
         return self.failures.get(address, "")
 
     def failed(self, address: str, why: str) -> None:
@@ -228,6 +221,7 @@ class TcpTransport:
     # -- back pressure ------------------------------------------------------------------------------------------
 
     def congested(self) -> bool:
+        """A peer that reads at all is behind: publishing should wait for it."""
         return bool(self.paused) and any(peer.behind for peer in self.paused)
 
     def eased(self) -> None:
@@ -236,10 +230,12 @@ class TcpTransport:
             self._eased.tell()
 
     async def drained(self, timeout: float) -> bool:
+        """Wait until nothing is queued and nobody congested; False if it takes longer."""
         self.flush()
         return await self._eased.until(lambda: not self.congested(), time.monotonic() + timeout)
 
     def hold(self, held: bool) -> None:
+        """Take no more than the urgent packets for a while: the nodes are behind. Or go on."""
         self.held = held
         for accepted in self.accepted:
             if not accepted.urgent:
@@ -586,8 +582,7 @@ class _Accepted(asyncio.Protocol, Connection):
         self._owner.closed(self)
 
     def refuse(self, why: str) -> None:
-        address = self._transport.get_extra_info("peername") if self._transport is not None else None
-        self._owner.refusals.note(str(address[0]) if address else "an unknown address", why)
+        self._owner.listener.refuse(self._transport, why)
         self.close()
 
     def close(self) -> None:

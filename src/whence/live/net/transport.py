@@ -1,4 +1,4 @@
-"""What moves bytes between hosts: the seam that TCP and memory implement.
+"""What both transports share, `TcpTransport` and `MemoryTransport`.
 
 A transport knows addresses (`host:port`) and packets, nothing of what is in them. It promises little: a packet arrives
 whole or not at all; `reliable` ones in order, and not more than once, while the connection lasts. Every queue in it is
@@ -11,7 +11,7 @@ import ipaddress
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from whence.core.clock import MemberId
 from whence.errors import UsageError
@@ -111,45 +111,6 @@ class NetStats:
 
     def asdict(self) -> dict[str, int]:
         return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
-
-
-class Transport(Protocol):
-    """Moves packets. `send` and `flush` never block and never raise for a peer's sake."""
-
-    @property
-    def address(self) -> str:
-        """Where it listens; known after `start`."""
-        ...
-
-    async def start(self, received: Received) -> None:
-        """Begin to listen. Raises UsageError if the address cannot be had."""
-        ...
-
-    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
-        """The same packet to each of these addresses, with the next `flush`."""
-        ...
-
-    def flush(self) -> None:
-        """Let go what has been sent since the last one, all packets of a peer together."""
-        ...
-
-    def hold(self, held: bool) -> None:
-        """Take no more than the urgent packets for a while: the nodes are behind. Or go on."""
-        ...
-
-    def why_unreached(self, address: str) -> str:
-        """Why nothing gets through to this address, as far as it is known; empty: nothing is known."""
-        ...
-
-    def congested(self) -> bool:
-        """A peer that reads at all is behind: publishing should wait for it."""
-        ...
-
-    async def drained(self, timeout: float) -> bool:
-        """Wait until nothing is queued and nobody congested; False if it takes longer."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class Faults:
