@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -107,7 +108,7 @@ class Life(DeliveredState, array_like=True, kw_only=True):
             of = table.get(origin)
             if not of:
                 continue
-            at = bisect_right(of, seq, key=_first) - 1
+            at = bisect_right(of, seq, key=itemgetter(0)) - 1
             if at < 0 or of[at][1] < seq:
                 continue
             first, last, o, s = hole = of[at]
@@ -272,25 +273,17 @@ class Causality(msgspec.Struct, array_like=True):
             return None
         life = self.life(member)
         if life.origin < 0:
-            life.origin = self.add_origin(member)
+            life.origin = len(self.origins)
+            self.origins.append(Origin(member))
+            for other in self.lives.values():
+                other.X.append(0)
         X = _maximum(life.X, life.seen) if life.seen else life.X
         life.seen = []
         said = life.said
         said.extend([0] * (len(X) - len(said)))
         news = tuple((i, x) for i, (x, old) in enumerate(zip(X, said, strict=True)) if x > old and i != life.origin)
         life.said = list(map(max, X, said))
-        return self.add_unit(life.origin, key, news, size)
-
-    def add_origin(self, name: str) -> int:
-        """The number of a new origin."""
-        self.origins.append(Origin(name))
-        for life in self.lives.values():
-            life.X.append(0)
-        return len(self.origins) - 1
-
-    def add_unit(self, origin: int, key: Key, news: News, size: int) -> Unit:
-        seq = self.origins[origin].add(key, news, size)
-        unit = self.units[key] = Unit(origin, seq, size)
+        unit = self.units[key] = Unit(life.origin, self.origins[life.origin].add(key, news, size), size)
         return unit
 
     def delivered(self, member: str, key: Key) -> Verdict:
@@ -414,10 +407,6 @@ class Causality(msgspec.Struct, array_like=True):
         """Events in these units."""
         upto = self.origins[origin].upto
         return sum(upto[s] - upto[s - 1] for s in seqs)
-
-
-def _first(hole: Hole) -> int:
-    return hole[0]
 
 
 def _copied(holes: Holes) -> Holes:

@@ -21,7 +21,7 @@ from whence.audit.judge import findings, report
 from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState
 from whence.audit.judge.findings import EventName, Finding, why
 from whence.audit.judge.promises import Verdict
-from whence.audit.judge.tickets import Tenures, doubtful, owner_of, two_owners, went_beyond
+from whence.audit.judge.tickets import Tenures, owner_of, two_owners, went_beyond
 from whence.audit.trace import Row, by_member
 from whence.errors import TraceError
 
@@ -291,7 +291,7 @@ class Follower(msgspec.Struct, array_like=True):
             if finding is not None:
                 self._findings.append(finding)
         for pair in self.tickets.overlaps():
-            self._findings.append(two_owners(*pair, doubtful(*pair, self._vague)))
+            self._findings.append(two_owners(*pair, self._vague))
         out, self._findings, self._unknown = self._findings, [], []
         return out
 

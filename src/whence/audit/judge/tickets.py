@@ -113,27 +113,19 @@ def _overlap(earlier: Holding, later: Holding) -> bool:
     return earlier.member != later.member and later.start < earlier.end
 
 
-def two_owners(earlier: Holding, later: Holding, doubt: str | None = None) -> Finding:
-    """In words. `doubt`: the one of them whose trace is not all here: what it did before, or whether it knew of the
-    other, cannot be told."""
-    witnesses = tuple(event for event in (earlier.last, later.first) if event is not None)
+def two_owners(earlier: Holding, later: Holding, vague: Callable[[str], bool] = lambda member: False) -> Finding:
+    """In words. `vague`: steps of the member are missing, or the state that it began with is: what it did before, or
+    whether it knew of the other, cannot be told. An incarnation with two owners is wrong whatever is missing."""
+    both = () if earlier.incarnation == later.incarnation else (earlier, later)
     return Finding(
         rule=TWO_OWNERS,
         member=later.member,
         step=later.step,
         event=later.first,
-        witnesses=witnesses,
+        witnesses=tuple(event for event in (earlier.last, later.first) if event is not None),
         sentence=f"ticket {later.ticket} had two owners: {earlier}, and {later}",
-        doubt=doubt,
+        doubt=next((tenure.member for tenure in both if vague(tenure.member)), None),
     )
-
-
-def doubtful(earlier: Holding, later: Holding, vague: Callable[[str], bool]) -> str | None:
-    """The member because of whose trace two tenures may only seem to overlap. `vague`: steps of the member are missing,
-    or the state that it began with is. An incarnation with two owners is wrong whatever is missing."""
-    if earlier.incarnation == later.incarnation:
-        return None
-    return next((tenure.member for tenure in (earlier, later) if vague(tenure.member)), None)
 
 
 class Tenures(msgspec.Struct, array_like=True):

@@ -215,21 +215,15 @@ def _judge(
 ) -> tuple[dict[str, pa.Table], Sums]:
     """Tables of what was found (none that would be empty), and the sums with it."""
     good, bad = _good(table), table.filter(table["bad"].is_valid())
-    judged: list[pa.Table] = [arrow_schema("verdicts").empty_table()]
-    broken: list[pa.Table] = [arrow_schema("violations").empty_table()]
-    doubts = before.doubts
-
-    def hear(run: Run, verdicts: pa.Table, found: list[Finding]) -> int:
-        judged.append(verdicts)
-        broken.append(violations_table(((0, one) for one in found if one.doubt is None), [run]))
-        return sum(finding.doubt is not None for finding in found)
-
-    for run, verdicts, found in _fed(followers, good):
-        doubts += hear(run, verdicts, found)
+    doubts, heard = before.doubts, list(_fed(followers, good))
     for run, follower in followers.items() if settle else ():
-        some, found = follower.settle(), follower.findings()
-        doubts += hear(run, told(some, found, run), found) + sum(follower.torn.values())
-    verdicts, violations = pa.concat_tables(judged), pa.concat_tables(broken)
+        judged, found = follower.settle(), follower.findings()
+        heard.append((run, told(judged, found, run), found))
+        doubts += sum(follower.torn.values())
+    verdicts = pa.concat_tables([arrow_schema("verdicts").empty_table(), *(table for _, table, _ in heard)])
+    broken = [violations_table(((0, one) for one in found if one.doubt is None), [run]) for run, _, found in heard]
+    violations = pa.concat_tables([arrow_schema("violations").empty_table(), *broken])
+    doubts += sum(one.doubt is not None for _, _, found in heard for one in found)
     newest: int = pc.max(good["t_ns"]).as_py() or 0
     sums = Sums(
         before.rows + good.num_rows,

@@ -80,12 +80,11 @@ def broken(a: Audited, rows: Longs, member: Ints) -> NDArray[np.bool_]:
     """Which of these deliveries break what their member's order promises. A delivery of what nobody published breaks
     nothing where the publish may be missing in the trace (`doubts`)."""
     coded, verdict = a.coded, a.found.verdict[rows]
-    orders = sorted(set(coded.order))
+    order_of, orders = codes(pa.array(coded.order, pa.string()))
     forbids = np.zeros((len(orders), len(Verdict)), bool)
-    for k, order in enumerate(orders):
+    for k, order in enumerate(orders.to_pylist()):
         forbids[k, list(promise(order).forbids)] = True
-    place = {order: k for k, order in enumerate(orders)}
-    out: NDArray[np.bool_] = forbids[[place[coded.order[m]] for m in member.tolist()], verdict]
+    out: NDArray[np.bool_] = forbids[order_of[member], verdict]
     unknown = np.flatnonzero(verdict == kernel.UNKNOWN)
     if len(unknown):
         trace = _Publishers(coded)
@@ -164,7 +163,7 @@ class _Publishers:
 
 
 def found(a: Audited) -> list[Found]:
-    """Every broken promise; of some members of a run those that are theirs alone."""
+    """Every broken promise; in a piece of a run only those that do not depend on other members."""
     lost = () if a.coded.apart else of_losses(everybody(a))
     owners = (one for one in a.owners if one[1].doubt is None)
     return [*_of_deliveries(a), *_of_ids(a), *lost, *owners]
@@ -286,8 +285,6 @@ def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
 def _of_owners(coded: Coded, vague: Bytes) -> list[Found]:
     """All pairs of tenures that overlap in a run, by ticket and by the time they began. `vague`: see `kernel`."""
     every = overlaps(tenures(coded))
-    if not every:
-        return []
     unsure = {(int(coded.run_of[m]), str(coded.members[m])) for m in np.flatnonzero(vague).tolist()}
     return [*overlapped(every, set(known_end(coded, every)), unsure)]
 
@@ -300,8 +297,7 @@ def overlaps(all_: Iterable[tuple[int, Holding]]) -> list[tuple[int, Pair]]:
     return [
         (key[0], pair)
         for key in sorted(by_ticket)
-        if len(by_ticket[key]) > 1
-        for pair in tickets.overlapping(by_ticket[key], lambda one, other: False)
+        for pair in tickets.overlapping(by_ticket[key], lambda earlier, later: False)
     ]
 
 
@@ -326,8 +322,8 @@ def overlapped(pairs: list[tuple[int, Pair]], known: set[int], vague: set[tuple[
     """What these pairs tell. `known`: see `known_end`; `vague`: members whose traces are not all here."""
     for k, (run, (earlier, later)) in enumerate(pairs):
         if k not in known:
-            doubt = tickets.doubtful(earlier, later, lambda member, run=run: (run, member) in vague)  # type: ignore[misc]
-            yield run, tickets.two_owners(earlier, later, doubt)
+            unsure = {member for of, member in vague if of == run}
+            yield run, tickets.two_owners(earlier, later, unsure.__contains__)
 
 
 def tenures(coded: Coded) -> list[tuple[int, Holding]]:

@@ -548,7 +548,7 @@ def _after_drops(begin: Longs, kind: Small, event: Ints, torn: NDArray[np.bool_]
 
 
 def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
-    """Who is there at the end: took part, came last, not went, and lives on in nobody else."""
+    """Members that are there at the end: they took part, did not leave after that, and no other life continues them."""
     alive = np.zeros(len(begin) - 1, np.uint8)
     rows = np.flatnonzero((kind == kernel.JOIN) | (kind == kernel.GONE))
     of = np.searchsorted(begin, rows, side="right") - 1

@@ -4,7 +4,7 @@ Only the steps of some members matter to others: of those that publish, or give 
 states these are is `scouted` first. Then each piece is `outlined`: its steps that matter, as rows. From all outlines
 together it is `rebuilt` what each piece needs to know of the others (`Shared`): the past of every event, and the states
 that members begin with. Then the pieces are `judged`, side by side. What members lack, and who owned what, is found at
-the end, from the state that each one `PieceEnd` with.
+the end, from the states that members ended with (`PieceEnd`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Needed(NamedTuple):
 
 
 def scouted(table: pa.Table) -> Needed:
-    """Scout rows with the columns member, kind, reason, peer and token."""
+    """What the joins among these rows need. Columns: member, kind, reason, peer, token."""
     kind, kinds = codes(table["kind"])
     place = {name: k for k, name in enumerate(kinds.to_pylist())}
     found = Needed(set(), set(), set())
@@ -121,18 +121,8 @@ class Shared(NamedTuple):
     """Tenures of one ticket that overlap, unless the later owner knew of the earlier one's end."""
 
 
-class Rebuilt(NamedTuple):
-    """What the outlines of all pieces together tell."""
-
-    shared: Shared
-    found: list[Found]
-    """Ids that were used twice."""
-    circles: int
-    """See `Audited`."""
-
-
-def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> Rebuilt:
-    """The past of every event, from the outlines of all pieces."""
+def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> tuple[Shared, list[Found], int]:
+    """What the outlines of all pieces together tell. Also gives the ids that were used twice, and `Audited.circles`."""
     table = pa.concat_tables([outline.notes for outline in outlines], promote_options="default")
     coded = code(table, complete=complete)
     steps, joins, block = coded.steps, coded.joins, kernel.whole(coded.parts, coded.known, 0)
@@ -168,7 +158,7 @@ def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> 
     is_join = np.flatnonzero(steps.kind == kernel.JOIN)
     pairs = audited.overlaps((0, tenure) for outline in outlines for tenure in outline.tenures)
     lacking = is_join[unmet[steps.what[is_join]] == 1]
-    return Rebuilt(Shared(known, past, taken, seen(np.flatnonzero(early)), seen(lacking), pairs), twice, circles)
+    return Shared(known, past, taken, seen(np.flatnonzero(early)), seen(lacking), pairs), twice, circles
 
 
 class JudgedPiece(NamedTuple):

@@ -140,9 +140,7 @@ def verdicts(a: Audited) -> pa.Table:
         at = {name: len(names) + k for k, name in enumerate(extra)}
         origin[unknown] = [at.get(c or "", -1) for c in claimed]
         names = pa.concat_arrays([names, pa.array(extra, pa.string())])
-    orders = sorted(set(coded.order))
-    place = {order: k for k, order in enumerate(orders)}
-    order_of = np.array([place[o] for o in coded.order] or [0], np.int32)
+    order_of, orders = codes(pa.array(coded.order, pa.string()))
     suspects = np.flatnonzero(verdict)
     wrong = np.zeros(len(rows), bool)
     wrong[suspects] = broken(a, rows[suspects], member[suspects])
@@ -156,7 +154,7 @@ def verdicts(a: Audited) -> pa.Table:
         _texts(origin, names, False),
         _array(seq, unknown if unknown.any() else None),
         _texts(_NAME_OF[verdict], pa.array(NAMES)),
-        _texts(order_of[member] if len(orders) > 1 else np.zeros(len(rows), np.int32), pa.array(orders, pa.string())),
+        _texts(order_of[member], orders),
         *_causes(a, suspects, found.cause[rows[suspects]], len(rows)),
         _array(wrong),
     ]
@@ -189,21 +187,17 @@ def sparse(verdicts: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The table `verdicts`, by run, member and step, as its exceptions and the table `in_order`: ranges of deliveries
     that are in order and break nothing, with nothing else in between. Nearly all deliveries are in order, and writing
     that down is a third of the work of an audit."""
-    n = verdicts.num_rows
+    n, wrong = verdicts.num_rows, verdicts["violation"].to_numpy(zero_copy_only=False)
     verdict, names = codes(verdicts["verdict"])
-    wrong = verdicts["violation"].to_numpy(zero_copy_only=False)
-    fine = (verdict == names.to_pylist().index(NAMES[0])) & ~wrong if NAMES[0] in names.to_pylist() else wrong & ~wrong
-    moves = np.ones(n, bool)
-    moves[1:] = False
-    for name in ("run", "cluster", "member"):
-        of, _ = codes(verdicts[name])
-        moves[1:] |= of[1:] != of[:-1]
-    first = fine & (moves | ~np.append(False, fine[:-1]))
-    last = fine & (np.append(moves[1:], True) | ~np.append(fine[1:], False))
-    at, to = np.flatnonzero(first), np.flatnonzero(last)
+    fine = np.array([name == NAMES[0] for name in names.to_pylist()], bool)[verdict] & ~wrong
+    whose = [codes(verdicts[name])[0] for name in ("run", "cluster", "member")]
+    moves = np.any([of[1:] != of[:-1] for of in (*whose, fine)], axis=0)
+    begin = np.flatnonzero(np.append(True, moves)[:n])
+    ranges = fine[begin]
+    at, to = begin[ranges], (np.append(begin[1:], n) - 1)[ranges]
     lseq = verdicts["lseq"].to_numpy()
-    begin: Any = pa.array(at)
-    kept = verdicts.select(["run", "cluster", "member", "order"]).take(begin)
+    first: Any = pa.array(at)
+    kept = verdicts.select(["run", "cluster", "member", "order"]).take(first)
     numbers: list[Any] = [lseq[at], lseq[to], to - at + 1]
     columns = [*kept.columns, *(pa.array(values.astype(np.int64)) for values in numbers)]
     exceptions: Any = pa.array(~fine)
