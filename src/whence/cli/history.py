@@ -8,8 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from whence.audit.history import check, discover, read
-from whence.audit.history.levels import parse_level
+from whence.audit.history import LEVELS, check, discover, read
 from whence.audit.history.picture import page
 from whence.audit.history.save import save
 from whence.audit.history.story import story
@@ -20,7 +19,7 @@ def history(args: argparse.Namespace) -> int:
     """Check every history; the exit code is the worst of all."""
     if args.certificate and args.out is None:
         raise UsageError("--certificate writes a file: say where with --out DIR")
-    levels = [parse_level(level) for level in args.level] or None
+    levels = [level for level in LEVELS if level.lower() in args.level] or None
     paths, out = discover(args.paths), None if args.out is None else Path(args.out)
     if out is not None:
         if (out / "findings.jsonl").exists():

@@ -67,23 +67,24 @@ def generated(
         for op in txn.ops:
             if op.write:
                 writes.setdefault(op.key, []).append(op.value)
-    for txn in made:
+    last: dict[Any, Any] = {}
+    for n, txn in enumerate(made):
         own: dict[Any, Any] = {}
+        txn.status = Status.ABORTED if rng.random() < 0.03 else Status.COMMITTED
+        txn.recorded = n if repair else 0
         for i, op in enumerate(txn.ops):
             if op.write:
                 own[op.key] = op.value
                 continue
-            if op.key in own and rng.random() < 0.97:
+            if repair:
+                seen = own.get(op.key, last.get(op.key))
+            elif op.key in own and rng.random() < 0.97:
                 seen = own[op.key]
             else:
                 seen = rng.choice([None, *writes.get(op.key, []), *writes.get(op.key, [])])
                 seen = 999 if rng.random() < 0.01 else seen
             txn.ops[i] = op._replace(value=seen)
-    for txn in made:
-        if rng.random() < 0.03:
-            txn.status = Status.ABORTED
-    if repair:
-        _repair(made)
+        last |= own if txn.status is Status.COMMITTED else {}
     return settle("generated", made)
 
 
@@ -117,19 +118,6 @@ def generated_lists(rng: Random, txns: int = 6, sessions: int = 3, keys: int = 2
             lists.append({**lists[-1], **{key: (*lists[-1].get(key, ()), *more) for key, more in own.items()}})
         made.append(txn)
     return settle("generated", made, lists=True)
-
-
-def _repair(made: list[Transaction]) -> None:
-    last: dict[Any, Any] = {}
-    for n, txn in enumerate(made):
-        own: dict[Any, Any] = {}
-        for i, op in enumerate(txn.ops):
-            if op.write:
-                own[op.key] = op.value
-            else:
-                txn.ops[i] = op._replace(value=own.get(op.key, last.get(op.key)))
-        last |= own if txn.status is Status.COMMITTED else {}
-        txn.recorded = n
 
 
 def judged(found: History, report: HistoryReport) -> None:

@@ -15,14 +15,9 @@ TOKEN = re.compile(r'[\s,]+|;[^\n]*|(#_|#\{|[\[\](){}])|("(?:[^"\\]|\\.)*")|(#?[
 CLOSING = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 
 
-class Keyword(str):
-    """`:txn`, without the colon."""
-
-    __slots__ = ()
-
-
 def parse(path: Path | str, text: str) -> Iterator[tuple[int, Any]]:
-    """The top-level forms, each with the line that it begins on. Maps become dicts, vectors and lists become lists."""
+    """The top-level forms, each with the line that it begins on. Maps become dicts, vectors and lists become lists,
+    keywords (without the colon) and symbols become strings."""
     reader = _Reader(path, text)
     for line, token in reader.tokens:
         form = reader.form(line, token)
@@ -88,7 +83,7 @@ class _Reader:
 
     def _atom(self, line: int, token: str) -> Any:
         if token[0] == ":":
-            return Keyword(token[1:])
+            return token[1:]
         if token[0] == '"':
             try:
                 return json.loads(token, strict=False)
@@ -99,4 +94,4 @@ class _Reader:
         for number in (int, float):
             with suppress(ValueError):
                 return number(token.rstrip("NM"))
-        return Keyword(token)  # a symbol
+        return token  # a symbol

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-from whence.errors import UsageError
-
 Level = Literal["RC", "RA", "TCC", "CC", "CM", "CCv"]
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
@@ -54,14 +52,6 @@ PATTERNS: Final[dict[str, tuple[tuple[Level, ...], str]]] = {
     "CyclicHB": (("CM",), "one session cannot order the writes it saw"),
 }
 """Pattern -> the levels that forbid it, and what is wrong in words."""
-
-
-def parse_level(text: str) -> Level:
-    """`tcc` -> `TCC`; raises UsageError for a level that does not exist."""
-    for level in LEVELS:
-        if level.lower() == text.lower():
-            return level
-    raise UsageError(f"no such level: {text!r} (there are: {', '.join(level.lower() for level in LEVELS)})")
 
 
 def weakest(pattern: str) -> Level:

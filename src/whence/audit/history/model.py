@@ -92,7 +92,7 @@ class History:
     key_names: Any = None
     """Code -> key; None: the code is the key."""
     value_names: Any = None
-    session_names: Sequence[str] | None = None
+    session_names: Sequence[str] = ()
     labels: Any = None
     """Of each transaction: its own number or name, where the source has one."""
     origin: Ints | None = None
@@ -118,7 +118,7 @@ class History:
     def place(self, t: int) -> tuple[str, int]:
         """The session of a transaction, and which one of the session it is."""
         s = int(self.session[t])
-        return (str(s) if self.session_names is None else self.session_names[s]), int(t - self.first[s])
+        return self.session_names[s], int(t - self.first[s])
 
     def name(self, t: int) -> str:
         """What a person calls a transaction: `t5` where the recorded number is unique, else `s0/t5`."""
@@ -263,7 +263,6 @@ def _without_loading(history: History) -> History:
 def _kept(history: History, txns: Any, ops: Any) -> History:
     """These transactions with these operations; sessions without a transaction go, too."""
     sessions = np.bincount(history.session[txns], minlength=history.first.size - 1)
-    names: Any = [str(s) for s in range(sessions.size)] if history.session_names is None else history.session_names
     many = np.diff(np.append(0, np.cumsum(ops))[history.begin])
     labels, lists, values = history.labels, history.lists, history.value
     if lists is not None:
@@ -277,7 +276,7 @@ def _kept(history: History, txns: Any, ops: Any) -> History:
         key=history.key[ops],
         value=values[ops] if values.size else values,
         recorded=None if history.recorded is None else history.recorded[txns],
-        session_names=[names[s] for s in np.flatnonzero(sessions)],
+        session_names=[history.session_names[s] for s in np.flatnonzero(sessions).tolist()],
         labels=None if labels is None else np.asarray(labels)[txns],
         origin=None if history.origin is None else history.origin[ops],
         lists=lists,

@@ -23,6 +23,7 @@ DRAWN = 50
 CHARS = 26
 """Of a text in the picture."""
 WIDE, HIGH, GAP_X, GAP_Y, BEND = 220, 50, 180, 26, 50
+VERDICTS = {True: "holds", False: "violated", None: "-"}
 KINDS = {"so": "session order", "wr": "reads from", "co": "must commit before", "vo": "version order of the list"}
 """Kind of an edge, which is its class in the style -> what it means."""
 
@@ -63,7 +64,8 @@ def _table(reports: Sequence[HistoryReport]) -> str:
     rows = [f"<tr><th>history</th><th>operations</th><th>sessions</th>{head}<th>found</th></tr>"]
     for number, report in enumerate(reports):
         name = escape(report.file.removeprefix(common))
-        cells = "".join(_cell(report.levels.get(level)) for level in levels)
+        words = [VERDICTS[report.levels.get(level)] for level in levels]
+        cells = "".join(f'<td class="{word}">{word}</td>' for word in words)
         found = ", ".join(f"{escape(pattern)}&nbsp;{count:,}" for pattern, count in report.patterns.items())
         link = f'<a href="#h{number}">{name}</a>' if report.counterexample() is not None else name
         rows.append(
@@ -71,11 +73,6 @@ def _table(reports: Sequence[HistoryReport]) -> str:
             f'{cells}<td class="found">{found}</td></tr>'
         )
     return f"<table>{''.join(rows)}</table>"
-
-
-def _cell(holds: bool | None) -> str:
-    word = "holds" if holds else "-" if holds is None else "violated"
-    return f'<td class="{word}">{word}</td>'
 
 
 def _legend(found: Anomaly) -> str:
