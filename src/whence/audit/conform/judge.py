@@ -96,7 +96,7 @@ class NodeHistory:
         self.lives[node][-1].alive = False
 
     def asked(self, node: str, value: str) -> Publication:
-        """The kit asks a node to publish; this fixes the past of the event."""
+        """The kit asks a node to publish; the causes of the event are fixed now."""
         causes = dict.fromkeys(step.value for step in self.view(node) if step.value in self.events)
         event = self.events[value] = Publication(value, node, len(self.lives[node]), tuple(causes))
         self._step(node, "publish", value)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from whence.audit.conform.system import System
 
+Run = Callable[[System], Awaitable[None]]
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -23,13 +25,11 @@ class Scenario:
     """What happens."""
     breaks: str
     """The typical mistake that it finds."""
-    run: Callable[[System], Awaitable[None]]
+    run: Run
 
 
 SCENARIOS: dict[str, Scenario] = {}
 """By name, in the order in which they are run."""
-
-Run = Callable[[System], Awaitable[None]]
 
 
 def _scenario(*needs: str, finds: str) -> Callable[[Run], Run]:
@@ -52,11 +52,11 @@ async def _begin(s: System, names: list[str], *publishers: str) -> None:
 
 @_scenario("causal", finds="a merge of clocks is forgotten, there is no order, or a time-out delivers too early")
 async def triangle(s: System) -> None:
-    """n1 publishes a question, n2 delivers it and publishes an answer. Everything from and for n3 is held back but
-    what n2 sends it from then on. n3 must not deliver the answer before the question."""
+    """n1 publishes a question, n2 delivers it and publishes an answer. All messages from and to n3 are held, except
+    what n2 sends it after that. n3 must not deliver the answer before the question."""
     asker, answerer, reader = s.names[:3]
     await _begin(s, s.names, asker, answerer)
-    # Both directions: a reader that reports what it has when the answer may pass would be sent the question too.
+    # Both directions: a reader that tells others what it has would be sent the question along with the answer.
     s.network.set("hold", s.links(dest=[reader]) + s.links(src=[reader]))
     question = await s.publish(asker, "question")
     await s.has(question, answerer)
@@ -87,8 +87,8 @@ async def triangle(s: System) -> None:
 
 @_scenario("restart", finds="an id is used again after a restart; the state of the former life is forgotten")
 async def crash_replay(s: System) -> None:
-    """n1 is killed after it has published and delivered; the others go on; n1 is started again and handed, once
-    more, all messages of its former life. It must deliver nothing twice, get what it missed, and publish under ids
+    """n1 is killed after it has published and delivered; the others go on; n1 is started again and gets all messages
+    of its former life a second time. It must deliver nothing twice, get what it missed, and publish under ids
     it has not used before."""
     first, second, third = s.names[:3]
     await _begin(s, s.names, first, second, third)
@@ -112,7 +112,7 @@ async def crash_replay(s: System) -> None:
     finds="a joiner waits for ever for a past it cannot get, skips it, or sees events both in the state and again",
 )
 async def late_join(s: System) -> None:
-    """The last node is started when events have been delivered, and while others are being published. It must begin
+    """The last node is started after some events were delivered, and while others are being published. It must start
     with all that was delivered before, and get exactly what follows: nothing twice, nothing skipped."""
     *founders, joiner = s.names
     first, second = founders[:2]
@@ -153,8 +153,8 @@ async def duplicate(s: System) -> None:
 
 @_scenario("reliable", "loss", finds="a loss is noticed only by what follows it")
 async def tail_loss(s: System) -> None:
-    """All that n1 sends when it publishes is lost, and nothing is published after it. Everybody must get the event
-    all the same."""
+    """All that n1 sends when it publishes is lost, and nothing is published after it. Every node must still get the
+    event."""
     sender = s.names[0]
     await _begin(s, s.names, sender)
     await s.has(await s.publish(sender, "first"))
@@ -170,7 +170,7 @@ async def tail_loss(s: System) -> None:
 @_scenario(finds="clocks are merged without the events behind them; what was missed is never asked for")
 async def partition_heal(s: System) -> None:
     """The nodes are cut in two, both sides publish (the smaller one as far as it can), and the cut is healed.
-    Everybody must get everything, in order."""
+    Every node must get every event, in order."""
     half = len(s.names) // 2 + 1
     larger, smaller = s.names[:half], s.names[half:]
     first, second, cut_off = larger[0], larger[1], smaller[0]

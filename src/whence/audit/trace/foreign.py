@@ -9,7 +9,7 @@ from whence.audit.trace.schema import Row
 
 
 class NotTaken(NamedTuple):
-    """What is not taken from a file, and why."""
+    """A part of a file that was not imported, and why."""
 
     file: str
     line: int
@@ -20,7 +20,7 @@ class NotTaken(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """The rows of a trace, and what of the files is not among them."""
+    """The rows of a trace, and the parts of the files that are not in it."""
 
     rows: list[Row]
     refused: list[NotTaken]
@@ -33,7 +33,7 @@ class ForeignStep(NamedTuple):
     number: int
     """The process's own count of its steps: 0, 1, 2, ... or 1, 2, 3, ..."""
     kind: str
-    """publish, deliver, or step: something that only has a number."""
+    """publish, deliver, or step: anything else that the process counted."""
     events: tuple[str, ...]
     t_ns: int
     file: str
@@ -46,10 +46,10 @@ def event_id(name: str, process: str) -> str:
 
 
 def rows(steps: Iterable[ForeignStep], run: str, order: str, ended: bool = False) -> Imported:
-    """The steps of each process by its counter. A number that is missing stays missing, and what depends on it is in
-    doubt; of two steps with the same number the first is taken. Counters begin with the least number of all, 0 or 1: a
-    process that begins there begins with nothing and promises `order`; of another the first steps are missing.
-    `ended`: nothing comes after these steps."""
+    """The steps of each process, sorted by its counter. A missing number leaves a gap, and what depends on it is in
+    doubt; of two steps with the same number the first is taken. Counters start at the smallest number found, 0 or 1: a
+    process that starts there joins with an empty history and promises `order`; of any other the first steps are
+    missing. `ended`: no more steps will follow."""
     mine: dict[str, dict[int, ForeignStep]] = {}
     refused: list[NotTaken] = []
     for step in steps:

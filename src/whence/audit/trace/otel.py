@@ -3,7 +3,7 @@ document).
 
 A producer span publishes an event, a consumer span delivers the events of the producer spans that it links to (or of
 its parent). Wall clocks of different machines order nothing, so each of these spans has to carry the count of its
-process's steps in an attribute. Other spans with that attribute are steps, too: they only use up their number.
+process's steps in an attribute. Other spans with that attribute are steps, too: they only take a number.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -62,6 +62,7 @@ class _Request(msgspec.Struct, rename="camel"):
     resource_spans: list[_ResourceSpans]
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
 _decode = msgspec.json.Decoder(_Request).decode
 _NO_REQUEST: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -125,7 +126,8 @@ def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
 
 
 def _steps(place: _Place, published: dict[tuple[str, str], str], known: set[tuple[str, str]]) -> Iterator[ForeignStep]:
-    """The step that a span is, unless it has nothing to do with messages. ValueError: it should be one and is none."""
+    """The step of this span; none for a span without a counter that neither sends nor receives. ValueError: the step
+    cannot be used."""
     span = place.span
     sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
     number = _number(span.attributes)
@@ -157,15 +159,13 @@ def _number(attributes: Sequence[_Attribute]) -> int | None:
     value = next((attribute.value for attribute in attributes if attribute.key == COUNTER), None)
     if value is None:
         return None
-    number = value.get("intValue")
-    if isinstance(number, str) and number.isdecimal() and len(number) < 19:
-        number = int(number)
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 60:
-        raise ValueError(f"the attribute {COUNTER!r} is {str(value)[:60]}, not an intValue of 0 or more")
-    return number
+    try:
+        return msgspec.convert(value.get("intValue"), _Count, strict=False)
+    except msgspec.ValidationError:
+        raise ValueError(f"the attribute {COUNTER!r} is {str(value)[:60]}, not an intValue of 0 or more") from None
 
 
 def _nanoseconds(value: int | str) -> int:
-    """Only shown, so what makes no sense is 0."""
+    """Times are only displayed, so an invalid one becomes 0."""
     number = int(value) if isinstance(value, int) or (value.isdecimal() and len(value) < 20) else 0
     return number if 0 <= number < 1 << 63 else 0
