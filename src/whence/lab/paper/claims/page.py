@@ -100,22 +100,20 @@ def page(results: Results) -> str:
 
 
 def _paragraph(statement: Statement, statistics: Statistics) -> list[str]:
-    """A statement with its verdict. If it holds, its first claim; else those that decide."""
+    """A statement with its verdict. If it does not hold, also the claims that decide."""
     verdict = statement.verdict(statistics)
-    shown_claims: Sequence[PaperClaim] = statement.claims
-    if verdict not in ("holds", "depends on"):
-        shown_claims = [claim for claim in statement.claims if claim.judge(statistics) != "holds"]
-    items = _items(shown_claims, statistics)
-    if verdict == "holds":
-        items = items[:1]
-    elif statement.corrected:
-        items += [f"*Correction:* {statement.correction}", *_items(statement.corrected, statistics)]
+    items: list[str] = []
+    if verdict != "holds":
+        deciding = [c for c in statement.claims if verdict == "depends on" or c.judge(statistics) != "holds"]
+        items = _items(deciding, statistics)
+        if statement.corrected:
+            items += [f"*Correction:* {statement.correction}", *_items(statement.corrected, statistics)]
     if verdict == "not decided":
         items.append(f"*To decide it:* {statement.needs}.")
     if statement.note:
         items.append(f"*Note:* {statement.note}")
     head = f"**{statement.place}: {shown(verdict, statement)}.** {statement.says}"
-    return [head, "", *(f"* {item}" for item in items)]
+    return [head, "", *(f"* {item}" for item in items)] if items else [head]
 
 
 def _items(claims: Sequence[PaperClaim], statistics: Statistics) -> list[str]:
@@ -145,12 +143,11 @@ HEAD = """
 Made by `whence paper all --out DIR`; do not edit. The plots are in `docs/results`. CCC05 and TR05 share the
 statements of CCC11; `CCC11 4.4` is its section 4.4.
 
-A statement is what a paper says at one place, in our words. Below it are the claims that test it: what was
-measured, the threshold, and the figure that decides, with its 95 % interval over seeds or counts. Of a statement
-that holds the first claim is shown, of others those that decide; `whence paper --json` prints all. `a / b` is a
-ratio and `a - b` a difference; *paired* settings ran with the same seeds. A claim holds if every interval lies
-within the threshold, *fails* if one lies outside, and is otherwise *not decided*. A quick run (`--quick`) decides
-less; the tests fail if one contradicts this page.
+A statement is what a paper says at one place, in our words. Claims test it: what was measured, the threshold, and
+the figure that decides, with its 95 % interval over seeds or counts. A claim holds if every interval lies within the
+threshold, *fails* if one lies outside, and is otherwise *not decided*. Of a statement that does not hold, the claims
+that decide are shown; `whence paper --json` prints all. `a / b` is a ratio and `a - b` a difference; *paired*
+settings ran with the same seeds. A quick run (`--quick`) decides less; the tests fail if one contradicts this page.
 
 A statement **holds** if all its claims, as printed, hold; **holds with our correction** if it fails as printed and
 holds as corrected; **depends** if it holds under some of the tested conditions and fails under others; is
