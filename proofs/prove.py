@@ -1,7 +1,7 @@
 """Check the specifications of the ring with TLC: `make prove`.
 
 Every case says what TLC must find: that the invariants hold in all states, or which one is violated when a rule is left
-out. Anything else fails. The table that is printed goes into docs/results/proofs.md.
+out. Anything else fails. The table that is printed is in docs/results/proofs.md, without the states.
 
     python proofs/prove.py [--only NAME ...] [--deep] [--workers N] [--out DIRECTORY]
 

@@ -107,7 +107,8 @@ def _paragraph(statement: Statement, statistics: Statistics) -> list[str]:
         deciding = [c for c in statement.claims if verdict == "depends on" or c.judge(statistics) != "holds"]
         items = _items(deciding, statistics)
         if statement.corrected:
-            items += [f"*Correction:* {statement.correction}", *_items(statement.corrected, statistics)]
+            doubtful = [c for c in statement.corrected if c.judge(statistics) != "holds"]
+            items += [f"*Correction:* {statement.correction}", *_items(doubtful, statistics)]
     if verdict == "not decided":
         items.append(f"*To decide it:* {statement.needs}.")
     if statement.note:
@@ -145,13 +146,13 @@ statements of CCC11; `CCC11 4.4` is its section 4.4.
 
 A statement is what a paper says at one place, in our words. Claims test it: what was measured, the threshold, and
 the figure that decides, with its 95 % interval over seeds or counts. A claim holds if every interval lies within the
-threshold, *fails* if one lies outside, and is otherwise *not decided*. Of a statement that does not hold, the claims
-that decide are shown; `whence paper --json` prints all. `a / b` is a ratio and `a - b` a difference; *paired*
-settings ran with the same seeds. A quick run (`--quick`) decides less; the tests fail if one contradicts this page.
+threshold, *fails* if one lies outside, and is otherwise *not decided*. Claims that hold are shown only where a
+statement depends on conditions; `whence paper --json` prints all. *Paired* settings ran with the same seeds. A quick
+run (`--quick`) decides less; the tests fail if one contradicts this page.
 
-A statement **holds** if all its claims, as printed, hold; **holds with our correction** if it fails as printed and
-holds as corrected; **depends** if it holds under some of the tested conditions and fails under others; is
-**refuted** if it fails and no correction saves it; and is **not decided** if intervals are too wide.
+A statement **holds** if all its claims hold as printed; **holds with our correction** if only the corrected claims
+do; **depends** if it holds under some of the tested conditions and fails under others; is **refuted** if it fails
+with any correction; and is **not decided** if intervals are too wide.
 """
 
 NAMED = """
