@@ -55,51 +55,40 @@ def check(history: History, levels: Sequence[Level] | None = None, clock_bytes: 
 
     `clock_bytes`: memory for clocks at a time.
     """
-    levels = asked_levels(history.file, levels, history.single, history.key.size)
+    levels = _asked(history, levels)
     found = Findings(list(history.notes))
     started = perf_counter()
     graph = _reads(history, found)
     graph.clock_bytes = clock_bytes
-    report = settle_levels(graph, levels, found, history.key.size)
-    report.seconds = perf_counter() - started
-    return report
-
-
-def asked_levels(file: str, levels: Sequence[Level] | None, single: bool, size: int) -> Sequence[Level]:
-    """The levels to check; raises HistoryError for one that this history cannot be checked for."""
-    if levels is None:
-        return DEFAULT_SINGLE if single else TRANSACTIONAL
-    if not single and (asked := [level for level in levels if level in REGISTERS]):
-        raise HistoryError(f"{file}: {asked[0]} is defined for single operations on registers; this has transactions")
-    if "CM" in levels and size > CM_LIMIT:
-        raise HistoryError(
-            f"{file}: CM is offered up to {CM_LIMIT:,} operations (it takes quadratic memory); this has {size:,}"
-        )
-    return levels
-
-
-def settle_levels(graph: Graph, levels: Sequence[Level], found: Findings, operations: int) -> HistoryReport:
-    """The levels of a history whose reads are known; `found` has those that are wrong by themselves."""
-    history = graph.history
     clean = not any("RC" in PATTERNS[pattern][0] for pattern in found.counts)
     best = _levels(graph, levels, found)
     verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in found.counts) for level in levels}
     if "CCv" in verdicts:
         verdicts["CCv"] = clean and best is not None and best[0] == "TCC"
-    nodes = {t for finding in found.shown for t in finding.nodes() if t != INIT} if history.begin.size else ()
     return HistoryReport(
         history=history,
         levels=verdicts,
         findings=found.shown,
         patterns=dict(sorted(found.counts.items())),
-        shown={t: history.ops(t) for t in nodes},
-        operations=operations,
-        transactions=graph.total,
-        sessions=history.first.size - 1,
         notes=found.notes,
+        seconds=perf_counter() - started,
         order=best[1] if best and clean else None,
         certified=best[0] if best and clean else None,
     )
+
+
+def _asked(history: History, levels: Sequence[Level] | None) -> Sequence[Level]:
+    """The levels to check; raises HistoryError for one that this history cannot be checked for."""
+    if levels is None:
+        return DEFAULT_SINGLE if history.single else TRANSACTIONAL
+    where, size = history.file, history.key.size
+    if not history.single and (asked := [level for level in levels if level in REGISTERS]):
+        raise HistoryError(f"{where}: {asked[0]} is defined for single operations on registers; this has transactions")
+    if "CM" in levels and size > CM_LIMIT:
+        raise HistoryError(
+            f"{where}: CM is offered up to {CM_LIMIT:,} operations (it takes quadratic memory); this has {size:,}"
+        )
+    return levels
 
 
 # -- reads
@@ -223,7 +212,7 @@ def _registers(graph: Graph, levels: Sequence[Level], edges: Ints, found: Findin
 def _add(graph: Graph, pattern: str, reader: int, key: int, write: int, found: Findings) -> None:
     """Count a read that is older than a write before it; the first of a pattern becomes a finding."""
     found.counts[pattern] += 1
-    if found.counts[pattern] == 1 and graph.history.begin.size:
+    if found.counts[pattern] == 1:
         told = [
             f"{graph.history.ops(t)[0]} of transaction {graph.history.name(t)} of session {graph.history.place(t)[0]}"
             for t in (reader, write)

@@ -94,7 +94,7 @@ def svg(report: HistoryReport, found: Anomaly) -> str:
     drawn += _arrows(found, places)
     keys = {step.key for step in found.steps()}
     for t, (x, y) in places.items():
-        ops = "  ".join(str(op) for op in report.shown.get(t, []) if op.key in keys)
+        ops = "  ".join(str(op) for op in report.ops(t) if op.key in keys)
         drawn.append(f'<rect class="box" x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="6"/>')
         drawn.append(f'<text class="name" x="{x + 10}" y="{y + 20}">{escape(report.name(t))}</text>')
         drawn.append(f'<text class="op" x="{x + 10}" y="{y + 38}">{_short(ops)}</text>')

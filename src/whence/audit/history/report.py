@@ -65,11 +65,6 @@ class HistoryReport:
     findings: list[Anomaly]
     patterns: dict[str, int]
     """Violations of each pattern: bad reads, cycles of causes, and necessary edges that lie on a cycle."""
-    shown: dict[int, list[Op]]
-    """The operations of the transactions in `findings`."""
-    operations: int
-    transactions: int
-    sessions: int
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     order: Ints | None = None
@@ -79,6 +74,18 @@ class HistoryReport:
     @property
     def file(self) -> str:
         return self.history.file
+
+    @property
+    def operations(self) -> int:
+        return self.history.key.size
+
+    @property
+    def transactions(self) -> int:
+        return self.history.begin.size - 1
+
+    @property
+    def sessions(self) -> int:
+        return self.history.first.size - 1
 
     @property
     def holds(self) -> bool:
@@ -92,6 +99,9 @@ class HistoryReport:
 
     def name(self, txn: int) -> str:
         return "init" if txn == INIT else self.history.name(txn)
+
+    def ops(self, txn: int) -> list[Op]:
+        return [] if txn == INIT else self.history.ops(txn)
 
     def place(self, txn: int) -> tuple[str, int]:
         """Its session, and which one of the session it is."""
@@ -128,7 +138,7 @@ class HistoryReport:
     def _txn_dict(self, txn: int) -> dict[str, Any]:
         if txn == INIT:
             return {"txn": "init", "session": None, "index": None, "operations": []}
-        ops = [["w" if op.write else "r", op.key, op.value] for op in self.shown.get(txn, [])]
+        ops = [["w" if op.write else "r", op.key, op.value] for op in self.ops(txn)]
         session, index = self.place(txn)
         return {"txn": self.name(txn), "session": session, "index": index, "operations": ops}
 

@@ -55,7 +55,7 @@ def tell(report: HistoryReport, found: Anomaly) -> Iterator[str]:
     wide = max(len(report.name(t)) for t in nodes)
     sessions = max(len(report.place(t)[0]) for t in nodes)
     for t in sorted(nodes, key=lambda t: report.place(t)):
-        ops = "  ".join(str(op) for op in report.shown.get(t, []) if op.key in keys)
+        ops = "  ".join(str(op) for op in report.ops(t) if op.key in keys)
         yield f"  {report.name(t):<{wide}}  session {report.place(t)[0]:<{sessions}}   {ops}"
     yield ""
     for edge in found.edges:

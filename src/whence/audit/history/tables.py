@@ -88,7 +88,7 @@ def _recorded(table: Any, file: str, lines: Ints | None = None) -> tuple[History
     names, session = _coded(table["session"])
     txn = _longs(table["txn"])
     op = _longs(table["op"]) if "op" in table.column_names else np.arange(txn.size)
-    key, key_names, keys = code_keys(table["key"])
+    key, key_names, keys = _coded_keys(table["key"])
     kind = _dictionary(table["kind"])
     write = np.array([word != "r" for word in kind.dictionary.to_pylist()], np.uint8)[kind.indices.to_numpy()]
     order = _sorted(file, names, session, txn, op)
@@ -197,10 +197,8 @@ def _dictionary(column: Any) -> Any:
     return coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
 
 
-def code_keys(column: Any) -> tuple[Ints, Any, int]:
-    """Keys (an Arrow column, or 64-bit integers) as numbers from 0, the names of these numbers (None: themselves), and
-    how many there are."""
-    column = pa.chunked_array([pa.array(column)]) if isinstance(column, np.ndarray) else column
+def _coded_keys(column: Any) -> tuple[Ints, Any, int]:
+    """Keys as numbers from 0, the names of these numbers (None: themselves), and how many there are."""
     number = pa.types.is_integer(column.type)
     if number and len(column):
         ends = compute.min_max(column).as_py()
