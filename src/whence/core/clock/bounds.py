@@ -77,3 +77,10 @@ def keep_last(table: dict[Any, Any], most: int) -> int:
         del table[next(iter(table))]
         forgotten += 1
     return forgotten
+
+
+def earliest(one: int | None, other: int | None) -> int | None:
+    """The earlier of two times; None: never."""
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)

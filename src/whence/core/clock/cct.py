@@ -178,14 +178,14 @@ class CctClock:
         is skipped is in the past of what is delivered next, so it has to be named to others; where a closure is not
         known, more is named than needed, which is safe."""
         for ticket, (inc, seq) in enumerate(deps):
-            if not self.has(ticket, inc, seq):
-                self._skip_to(ticket, inc, seq)
-        if self.exact:
-            for orphan in orphans:
-                if not self.has(*orphan):
-                    self._skip_to(*orphan)
+            self.skip_to(ticket, inc, seq)
+        for orphan in orphans if self.exact else ():
+            self.skip_to(*orphan)
 
-    def _skip_to(self, ticket: int, inc: int, seq: int) -> None:
+    def skip_to(self, ticket: int, inc: int, seq: int) -> None:
+        """Skip what of this event and those before it is missing."""
+        if self.has(ticket, inc, seq):
+            return
         at, upto = self.T[ticket]
         if inc == at:
             self.T[ticket] = (inc, seq)

@@ -87,21 +87,17 @@ class ProbabilisticClock:
         self.advance(keys)
         return tuple(self.V)
 
-    def blocker(self, keys: Keys, stamp: Stamp) -> int | None:
-        """The first entry that is still too small for a message to be delivered (Algorithm 2); None if it is ready."""
+    def watch(self, keys: Keys, stamp: Stamp) -> Watch | None:
+        """The first entry that is still too small for a message to be delivered (Algorithm 2): what has to rise before
+        it is worth asking again; None if the message is ready."""
         for x, short in enumerate(map(sub, stamp, self.V)):
             if short > 0 and (short > 1 or x not in keys):
-                return x
+                return self.V, x, stamp[x] - (x in keys)
         return None
-
-    def watch(self, keys: Keys, stamp: Stamp) -> Watch | None:
-        """What has to rise before it is worth asking again; None if the message is ready."""
-        x = self.blocker(keys, stamp)
-        return None if x is None else (self.V, x, stamp[x] - (x in keys))
 
     def ready(self, keys: Keys, stamp: Stamp) -> bool:
         """`V[x] >= m.V[x] - 1` for the sender's entries, `V[x] >= m.V[x]` for all others (Algorithm 2)."""
-        return self.blocker(keys, stamp) is None
+        return self.watch(keys, stamp) is None
 
     def advance(self, keys: Keys) -> None:
         """Count a message: sent, delivered, or given up (an increment, not a maximum)."""

@@ -21,6 +21,7 @@ from math import ceil, erfc, exp, log, pi, sqrt
 
 import msgspec
 
+from whence.core.clock.bounds import earliest
 from whence.core.order.outputs import Contracted
 from whence.errors import ConfigError
 
@@ -239,9 +240,7 @@ class Overseer:
 
     @property
     def wake_at(self) -> int | None:
-        if self._check_at is None or self._move_at is None:
-            return self._check_at
-        return min(self._check_at, self._move_at)
+        return earliest(self._check_at, self._move_at)
 
     def look(self, R: int, K: int, now: int) -> tuple[Contracted | None, tuple[int, int] | None]:
         """What is to be said of a clock of this size, and the size to move to."""

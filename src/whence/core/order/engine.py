@@ -36,7 +36,6 @@ from msgspec.structs import force_setattr
 
 from whence.core.clock import (
     MAX_SEQ,
-    NEVER,
     AnyFrame,
     CctClock,
     Digest,
@@ -390,8 +389,8 @@ class TicketOrdering(Ordering[int, Frame]):
             if missing:
                 self._note_given_up(missing, reason, out)
                 if self.own_only:
-                    for t, inc, _, last in missing:
-                        self.clock.give_up([(inc, last) if i == t else NEVER for i in range(self.config.tickets)])
+                    for ticket, inc, _, last in missing:
+                        self.clock.skip_to(ticket, inc, last)
                 else:
                     self.clock.give_up(frame.deps, frame.orphans)
                 self._moved.extend(range(self.config.tickets))
@@ -443,12 +442,16 @@ class TicketOrdering(Ordering[int, Frame]):
             gaps = self._gaps(*tenure, pursuit.upto)
             if not gaps or pursuit.tail:
                 continue
-            ticket, inc, _, last = gaps[0]
-            self._note_given_up(gaps[:1], "unrecoverable", out)
-            self.clock.give_up([(inc, last) if i == ticket else (0, 0) for i in range(self.config.tickets)])
-            self._moved.append(ticket)
-            self._skipped = True
-            self._drain(now, out, over_gap=True)
+            self._go_without(gaps[0], "unrecoverable", now, out)
+
+    def _go_without(self, gap: Range, reason: str, now: int, out: list[OrderOutput]) -> None:
+        """Skip these events, and deliver what waited for them."""
+        ticket, inc, _, last = gap
+        self._note_given_up([gap], reason, out)
+        self.clock.skip_to(ticket, inc, last)
+        self._moved.append(ticket)
+        self._skipped = True
+        self._drain(now, out, over_gap=True)
 
     # -- peers --------------------------------------------------------------------------------------------------
 
@@ -492,11 +495,7 @@ class TicketOrdering(Ordering[int, Frame]):
         out: list[OrderOutput] = []
         missing = self.clock.missing_of(ticket, *entry)
         if missing is not None:
-            self._note_given_up([missing], "timeout", out)
-            self.clock.give_up([entry if i == ticket else (0, 0) for i in range(self.config.tickets)])
-            self._moved.append(ticket)
-            self._skipped = True
-            self._drain(now, out, over_gap=True)
+            self._go_without(missing, "timeout", now, out)
         return out
 
     # -- state --------------------------------------------------------------------------------------------------
@@ -545,11 +544,10 @@ class TicketOrdering(Ordering[int, Frame]):
         self.past = state.past
         self._ahead = dict.fromkeys(state.ahead, True) if self.early else {}
         self._tenures.extend((now, t, inc) for t, (inc, _) in enumerate(state.T))
-        for t, i, who in (
-            state.owners if self.seal is None else ()
-        ):  # with roles only signed frames and news name owners
-            if t < n:
-                self.owners.note(t, i, who)
+        if self.seal is None:  # with roles only signed frames and news name owners
+            for t, i, who in state.owners:
+                if t < n:
+                    self.owners.note(t, i, who)
 
     def why_blocked(self, event: str) -> Blocked:
         try:

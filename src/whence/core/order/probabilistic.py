@@ -49,6 +49,7 @@ from operator import sub
 from typing import Protocol
 
 from whence.core.clock import GENESIS, FreeFrame, MemberId, Packed, are_keys
+from whence.core.clock.bounds import earliest
 from whence.core.clock.event import encode
 from whence.core.clock.probabilistic import Alerts, Delivery, Keys, Pending, ProbabilisticClock, Stamp, Watch, keys_of
 from whence.core.order.config import OrderConfig
@@ -608,8 +609,7 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
 
     @property
     def wake_at(self) -> int | None:
-        at, look = super().wake_at, None if self.joining else self.overseer.wake_at
-        return at if look is None or (at is not None and at < look) else look
+        return None if self.joining else earliest(super().wake_at, self.overseer.wake_at)
 
     def _wake(self, now: int, out: list[OrderOutput]) -> None:
         self.queue.now = now

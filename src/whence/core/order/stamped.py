@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from whence.core.clock import MemberId, StampedFrame
+from whence.core.clock.bounds import earliest
 from whence.core.clock.event import Body, encode
 from whence.core.order.config import OrderConfig
 from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLayer
@@ -284,10 +285,8 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
 
     @property
     def wake_at(self) -> int | None:
-        at, timed = super().wake_at, None
-        if self.mechanism.timed and not self.joining:
-            timed = self.process.wake_at
-        return at if timed is None or (at is not None and at < timed) else timed
+        timed = self.mechanism.timed and not self.joining
+        return earliest(super().wake_at, self.process.wake_at if timed else None)
 
     def _wake(self, now: int, out: list[OrderOutput]) -> None:
         self.now = now
