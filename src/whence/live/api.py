@@ -267,11 +267,6 @@ class Cluster:
         await self._host.drained(1.0)
         self.abandon()
 
-    async def _written(self) -> None:
-        """Wait until all that this member has said, and been told, is on its disk, if it has a directory."""
-        if self._node.scribe is not None:
-            await self._node.scribe.settled()
-
     def abandon(self) -> None:
         """Stop at once, without telling the others: to them it looks like a crash."""
         if self._node.closed:
@@ -340,7 +335,8 @@ class Join:
     async def _close(self) -> None:
         if self._cluster is not None:
             self._cluster.abandon()
-            await self._cluster._written()
+            if (scribe := self._cluster._node.scribe) is not None:
+                await scribe.settled()
         self._entry.close()
         if self._own_host:
             await self._entry.host.close()

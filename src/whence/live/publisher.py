@@ -22,6 +22,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
@@ -182,18 +183,16 @@ class Tickets:
         return batch
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """A `publish_many` that is not accepted as a whole yet."""
 
-    __slots__ = ("batch", "events", "ids", "size")
-
-    def __init__(self, events: Sequence[bytes], size: int) -> None:
-        """`size`: of all of them, in bytes."""
-        self.events = events
-        self.size = size
-        self.ids = EventIds()
-        self.batch: Batch | None = None
-        """The last one that took events of it."""
+    events: Sequence[bytes]
+    size: int
+    """Of all of them, in bytes."""
+    ids: EventIds = field(default_factory=EventIds)
+    batch: Batch | None = None
+    """The last one that took events of it."""
 
 
 class Publisher:

@@ -54,8 +54,6 @@ class Forward(msgspec.Struct, frozen=True, gc=False):
 
     to: str
     payload: bytes
-    source: str = ""
-    """The event's id where it is taken from."""
 
 
 GatewayOutput = Forward | Crossing
@@ -94,7 +92,6 @@ class GatewayStats:
 class BridgeLedger(msgspec.Struct, frozen=True, array_like=True):
     """What a bridge keeps on disk."""
 
-    version: int
     clusters: tuple[str, ...]
     lives: tuple[tuple[str, tuple[str, ...]], ...]
     have: tuple[tuple[str, tuple[tuple[str, int, int, str, int], ...]], ...]
@@ -214,7 +211,7 @@ class Gateway:
                 stats.too_large += 1
             else:
                 stats.forwarded += 1
-                yield Forward(to, payload, str(event))
+                yield Forward(to, payload)
 
     def _probe(self, cluster: str, probe: Probe) -> Iterable[Forward]:
         if probe.bridge == self.bridge:
@@ -252,7 +249,7 @@ class Gateway:
         self.learned = False
         lives = tuple((c, tuple(some)) for c, some in self.lives.items())
         have = tuple((c, tuple((*tenure, n) for tenure, n in some.items())) for c, some in self.have.items())
-        return msgspec.msgpack.encode(BridgeLedger(1, self.clusters, lives, have))
+        return msgspec.msgpack.encode(BridgeLedger(self.clusters, lives, have))
 
     def restore(self, data: bytes) -> None:
         """Go on from the ledger of the last life. `CorruptJournal` for anything else."""
@@ -260,8 +257,6 @@ class Gateway:
             ledger = _ledger.decode(data)
         except msgspec.MsgspecError as error:
             raise CorruptJournal(f"the bridge's ledger is damaged: {error}") from None
-        if ledger.version != 1:
-            raise CorruptJournal(f"the bridge's ledger has version {ledger.version}; this is 1")
         if sorted(ledger.clusters) != sorted(self.clusters):
             raise UsageError(f"the directory is of a bridge between {', '.join(ledger.clusters)}")
         self.lives |= {c: dict.fromkeys(some) for c, some in ledger.lives}

@@ -72,11 +72,13 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         if self.may_lose:
             said = f"survives the loss of any {self.may_lose} of them"
         elif spare:
-            said = f"survives the loss of {_either([self._name(v) for v in spare])} alone: {self._help()}"
+            said = f"survives the loss of {_listed([self._name(v) for v in spare], 'or')} alone: {self._help()}"
         else:
             said = f"survives no loss: {self._help()}"
         names = ", ".join(self._name(v) for v in self.voters)
-        gone = f"; no answer from {_and([address_of(v.member) for v in self.missing])}" if self.missing else ""
+        gone = (
+            f"; no answer from {_listed([address_of(v.member) for v in self.missing], 'and')}" if self.missing else ""
+        )
         return f"council of {len(self.voters)} ({names}){gone}: publishing {said}"
 
     def lacks(self) -> str:
@@ -86,15 +88,16 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         ]
         back = [address_of(v.member) for v in self.missing if v.remembers]
         start = (
-            f"Start {_either(back)} again, at its address and with its memory; publishing then goes on by itself"
+            f"Start {_listed(back, 'or')} again, at its address and with its memory; publishing then goes on by itself"
             if back
             else "No memory of their votes is kept, so starting them again does not help"
         )
         one = len(self.missing) == 1
         return (
-            f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, {_and(who)}; "
-            f"{'it' if one else 'they'} may live on the other side of a cut. {start}. If gone for good, a person "
-            f"has to say so: whence node --cluster {self.cluster} --force --contact {self.here}"
+            f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, "
+            f"{_listed(who, 'and')}; {'it' if one else 'they'} may live on the other side of a cut. {start}. "
+            f"If gone for good, a person has to say so: "
+            f"whence node --cluster {self.cluster} --force --contact {self.here}"
         )
 
     def _help(self) -> str:
@@ -105,12 +108,9 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         return "this process" if voter.member == self.me else address_of(voter.member)
 
 
-def _and(names: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def _either(names: list[str]) -> str:
-    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+def _listed(names: list[str], last: str) -> str:
+    """`a, b and c`, where `last` is `and`."""
+    return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def council_of(member: Member, now: int) -> CouncilStatus | None:

@@ -30,6 +30,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -211,16 +212,14 @@ class SecretGuard:
         return {**self._stats, "sessions": len(self._sessions)}
 
 
+@dataclass(slots=True)
 class _Session:
     """One sender's packets as a receiver knows them: which counters were seen, in blocks of bits."""
 
-    __slots__ = ("blocks", "decrypt", "floor", "newest")
-
-    def __init__(self, decrypt: Callable[[bytes, memoryview, None], bytes]) -> None:
-        self.decrypt = decrypt
-        self.blocks: dict[int, int] = {}
-        self.floor = 0  # blocks below are over
-        self.newest = 0  # the newest time stamp
+    decrypt: Callable[[bytes, memoryview, None], bytes]
+    blocks: dict[int, int] = field(default_factory=dict)
+    floor: int = 0  # blocks below are over
+    newest: int = 0  # the newest time stamp
 
     def forget(self) -> None:
         """The oldest block: what comes of it now was perhaps here before."""

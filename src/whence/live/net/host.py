@@ -147,10 +147,6 @@ class Host:
         """All of its peers are in this process, and time may be virtual."""
         return self._memory is not None
 
-    @property
-    def started(self) -> bool:
-        return self._transport is not None
-
     async def start(self) -> None:
         if self._transport is not None:
             raise UsageError("the host has started already")

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -35,17 +36,15 @@ _QUESTIONS = (Subscribe, Welcome, Recover, SnapshotRequest, SnapshotRefused, Sit
 of the last event. If that event is lost with this process, its successor looks for it in vain.)"""
 
 
+@dataclass(slots=True)
 class _Step:
     """A step that waits for the disk."""
 
-    __slots__ = ("batch", "out", "promises", "size")
-
-    def __init__(self, out: list[Output], batch: Batch | None, promises: bool, size: int) -> None:
-        self.out: list[Output] | None = out
-        """None: it has been carried out."""
-        self.batch = batch
-        self.promises = promises
-        self.size = size
+    out: list[Output] | None
+    """None: it has been carried out."""
+    batch: Batch | None
+    promises: bool
+    size: int
 
 
 class Outbox:

@@ -27,9 +27,6 @@ class Signal:
     def __init__(self) -> None:
         self.waiting: dict[asyncio.Future[None], None] = {}
 
-    def __len__(self) -> int:
-        return len(self.waiting)
-
     def tell(self) -> None:
         """Something changed: wake all that wait."""
         waiters, self.waiting = self.waiting, {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -27,28 +28,26 @@ class Route(NamedTuple):
     """The only member that they are for; None: whoever is in the cluster."""
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("closed", "forged", "is_publisher", "name", "peer", "route", "urgent", "waiting")
-
-    def __init__(self, peer: str | None = None) -> None:
-        self.peer = peer
-        """The address of the other end: from its greeting; None before that."""
-        self.name: str | None = None
-        """Who it is by its certificate, where there is one."""
-        self.is_publisher = True
-        """Its certificate does not say that it only receives."""
-        self.closed = False
-        """Nothing more is taken from it."""
-        self.urgent = False
-        """It is the lane for the small and reliable packets."""
-        self.forged = 0
-        """Packets on it that the guard refused."""
-        self.waiting = 0
-        """Bytes of its urgent packets that wait for a node."""
-        self.route: Route | None = None
-        """Of the last packet that came from it: the next one most likely begins in the same way."""
+    peer: str | None = None
+    """The address of the other end: from its greeting; None before that."""
+    name: str | None = None
+    """Who it is by its certificate, where there is one."""
+    is_publisher: bool = True
+    """Its certificate does not say that it only receives."""
+    closed: bool = False
+    """Nothing more is taken from it."""
+    urgent: bool = False
+    """It is the lane for the small and reliable packets."""
+    forged: int = 0
+    """Packets on it that the guard refused."""
+    waiting: int = 0
+    """Bytes of its urgent packets that wait for a node."""
+    route: Route | None = None
+    """Of the last packet that came from it: the next one most likely begins in the same way."""
 
     def hold(self, held: bool) -> None:
         """Read no more from it for a while, or go on."""
@@ -178,17 +177,15 @@ def show_address(host: str, port: int) -> str:
 
 def is_loopback(host: str) -> bool:
     """Nobody outside this machine can reach it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or ((ip := _ip(host)) is not None and ip.is_loopback)
 
 
 def is_wildcard(host: str) -> bool:
     """It means every address of this machine, so it is none that others could use."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    return (ip := _ip(host)) is not None and ip.is_unspecified
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
