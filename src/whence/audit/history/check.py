@@ -13,7 +13,7 @@ import numpy as np
 
 from whence.audit.history import kernels as k
 from whence.audit.history.explain import FAMILY, causal_cycle, explain_level
-from whence.audit.history.graph import CLOCK_BYTES, NO_VERSIONS, Graph
+from whence.audit.history.graph import CLOCK_BYTES, Graph
 from whence.audit.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL, Level
 from whence.audit.history.model import INIT, Bytes, History, Ints, Longs
 from whence.audit.history.report import Anomaly, HistoryReport
@@ -99,7 +99,7 @@ def _reads(history: History, found: Findings) -> Graph:
     begin, key, value, keys = history.begin, history.key, history.value, history.keys
     txn = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))
     marked: dict[str, Bytes] = {}
-    versions = NO_VERSIONS
+    versions = np.empty((0, 3), np.int32)
     if history.lists is not None:
         judged = k.judge_lists(begin, history.write, key, *history.lists, keys, history.aborted)
         what, twice, marked["IncompatibleOrder"], writer, value, versions = judged

@@ -28,7 +28,6 @@ EVERYTHING: Final = 1 << 22
 """Reads times sessions up to which all necessary edges of a violated level are listed, for the shortest cycle."""
 
 NO_EDGES: Final = np.empty((0, 5), np.int32)
-NO_VERSIONS: Final = np.empty((0, 3), np.int32)
 
 
 @dataclass

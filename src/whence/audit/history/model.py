@@ -94,7 +94,7 @@ class History:
     value_names: Any = None
     session_names: Sequence[str] = ()
     labels: Any = None
-    """Of each transaction: its own number or name, where the source has one."""
+    """Of each transaction: its own number or name."""
     origin: Ints | None = None
     """Of each operation: its row in a table, or its line in a file."""
     unit: str = "row"
@@ -122,10 +122,7 @@ class History:
 
     def name(self, t: int) -> str:
         """What a person calls a transaction: `t5` where the recorded number is unique, else `s0/t5`."""
-        session, label = self.place(t)
-        if self.labels is None:
-            return f"s{session}/t{label}"
-        return f"t{self.labels[t]}" if self._unique else f"s{session}/t{self.labels[t]}"
+        return f"t{self.labels[t]}" if self._unique else f"s{self.place(t)[0]}/t{self.labels[t]}"
 
     def key_of(self, code: int) -> Key:
         return int(code) if self.key_names is None else _plain(self.key_names[code])
@@ -264,7 +261,7 @@ def _kept(history: History, txns: Any, ops: Any) -> History:
     """These transactions with these operations; sessions without a transaction go, too."""
     sessions = np.bincount(history.session[txns], minlength=history.first.size - 1)
     many = np.diff(np.append(0, np.cumsum(ops))[history.begin])
-    labels, lists, values = history.labels, history.lists, history.value
+    lists, values = history.lists, history.value
     if lists is not None:
         sizes = np.diff(lists[0])
         lists = _offsets(sizes[ops]), lists[1][np.repeat(ops, sizes)]
@@ -277,7 +274,7 @@ def _kept(history: History, txns: Any, ops: Any) -> History:
         value=values[ops] if values.size else values,
         recorded=None if history.recorded is None else history.recorded[txns],
         session_names=[history.session_names[s] for s in np.flatnonzero(sessions).tolist()],
-        labels=None if labels is None else np.asarray(labels)[txns],
+        labels=np.asarray(history.labels)[txns],
         origin=None if history.origin is None else history.origin[ops],
         lists=lists,
     )
