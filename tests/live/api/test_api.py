@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, until
+from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, several, until
 from whence.audit.trace import MemoryTrace
 from whence.errors import ClusterClosed, ConfigError, NoTicket, NotJoined, TimedOut, UsageError
 from whence.live.api import Options
@@ -27,11 +27,7 @@ def test_events_arrive_in_causal_order_at_all_members() -> None:
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace}
-        async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], **common) as b,
-            whence.join("lobby", [a.address, b.address], **common) as c,
-        ):
+        async with several("lobby", 3, **common) as (a, b, c):
             async with a.publisher() as cause, b.publisher() as effect:
                 first = await cause.publish(b"question")
                 [seen] = await collect(b, 1)
@@ -124,11 +120,7 @@ def test_the_ticket_is_given_back_and_can_be_had_again() -> None:
     async def main() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "tickets": 2}
-        async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], **common) as b,
-            whence.join("lobby", [a.address], **common) as c,
-        ):
+        async with several("lobby", 3, **common) as (_, b, c):
             async with b.publisher() as seat:
                 await seat.publish(b"x")
                 with pytest.raises(NoTicket, match="all 2 tickets are taken"):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import whence
-from tests.live.net.live import collect, fast, run, until
+from tests.live.net.live import collect, fast, run, several, until
 from whence.errors import ClusterClosed, TooFewCopies, UsageError
 from whence.testing import MemoryNetwork
 
@@ -23,9 +23,7 @@ def test_it_returns_when_so_many_members_hold_the_event(loss: float) -> None:
         net = MemoryNetwork(loss, seed=3)
         common = {"transport": net, "settings": fast(), "order": "reliable"}
         async with (
-            whence.create("safe", **common) as a,
-            whence.join("safe", [a.address], **common) as b,
-            whence.join("safe", [a.address], **common) as c,
+            several("safe", 3, **common) as (a, b, c),
             a.publisher() as publisher,
         ):
             await a.wait_for(lambda: len(a.members()) == 3, 30)
@@ -46,9 +44,7 @@ def test_too_few_copies_says_how_many_there_are_and_that_the_event_is_out() -> N
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "order": "reliable"}
         async with (
-            whence.create("safe", **common) as a,
-            whence.join("safe", [a.address], **common) as b,
-            whence.join("safe", [a.address], **common) as c,
+            several("safe", 3, **common) as (a, b, c),
             a.publisher() as seat,
         ):
             await a.wait_for(lambda: len(a.members()) == 3, 30)
@@ -67,8 +63,7 @@ def test_more_copies_than_members_is_refused_before_anything_is_published() -> N
     async def main() -> None:
         common = {"transport": MemoryNetwork(), "settings": fast()}
         async with (
-            whence.create("safe", **common) as a,
-            whence.join("safe", [a.address], **common) as b,
+            several("safe", 2, **common) as (a, b),
             a.publisher() as publisher,
         ):
             await a.wait_for(lambda: len(a.members()) == 2, 30)
@@ -88,9 +83,7 @@ def test_a_cluster_that_is_left_counts_no_more() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "order": "reliable"}
         async with (
-            whence.create("safe", **common) as a,
-            whence.join("safe", [a.address], **common) as b,
-            whence.join("safe", [a.address], **common) as c,
+            several("safe", 3, **common) as (a, b, c),
             a.publisher() as publisher,
         ):
             await a.wait_for(lambda: len(a.members()) == 3, 30)

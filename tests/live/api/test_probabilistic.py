@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, say, until
+from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, say, several, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.cli import main
@@ -29,11 +29,7 @@ def test_everybody_publishes_at_once_without_a_ticket() -> None:
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic", "contract": BIG}
-        async with (
-            whence.create("free", **common) as a,
-            whence.join("free", [a.address], **common) as b,
-            whence.join("free", [a.address, b.address], **common) as c,
-        ):
+        async with several("free", 3, **common) as (a, b, c):
             assert a.clock.size == c.clock.size == (512, 4) and a.may_publish and a.coordinators() == {}
             first = await say(a, b"question")
             [seen] = await collect(b, 1)
@@ -64,10 +60,7 @@ def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic"}
         seen: list[bytes] = []
-        async with (
-            whence.create("free", **common, contract=BIG, state=lambda: b" ".join(seen)) as a,
-            whence.join("free", [a.address], **common, contract=BIG, state=lambda: b" ".join(seen)) as b,
-        ):
+        async with several("free", 2, **common, contract=BIG, state=lambda: b" ".join(seen)) as (a, b):
             for i in range(5):
                 await say(a, b"%d" % i)
             seen += [e.payload for e in await collect(a, 5)]
@@ -90,11 +83,7 @@ def test_another_size_without_stopping() -> None:
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic", "contract": BIG}
-        async with (
-            whence.create("free", **common) as a,
-            whence.join("free", [a.address], **common) as b,
-            whence.join("free", [a.address], **common) as c,
-        ):
+        async with several("free", 3, **common) as (a, b, c):
             for i in range(60):
                 await say((a, b, c)[i % 3], b"%d" % i)
                 if i == 20:
@@ -124,11 +113,7 @@ def test_the_application_is_told_of_alerts_and_of_a_broken_contract() -> None:
         tiny = whence.Contract(entries=2, keys=1, rate=1, delay=0.001, move=True)
         common = {"transport": net, "settings": fast(), "order": "probabilistic", "contract": tiny}
         common |= {"on_alert": alerts.append, "on_contract": said.append, "faults": Faults(0.05, seed=3)}
-        async with (
-            whence.create("free", **common) as a,
-            whence.join("free", [a.address], **common) as b,
-            whence.join("free", [a.address], **common) as c,
-        ):
+        async with several("free", 3, **common) as (a, b, c):
 
             async def busy(cluster: whence.Cluster) -> None:
                 while True:

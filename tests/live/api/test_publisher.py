@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, say, until
+from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, say, several, until
 from whence.audit.trace import MemoryTrace
 from whence.core.clock.event import FRAME_EVENTS
 from whence.core.ports import Coordinate, Resign
@@ -34,9 +34,7 @@ def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_ord
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
         async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], **common) as b,
-            whence.join("lobby", [a.address], **common) as c,
+            several("lobby", 3, **common) as (a, b, c),
             b.publisher() as publisher,
             c.publisher() as other,
         ):
@@ -65,8 +63,7 @@ def test_concurrent_calls_keep_their_order_across_a_loss() -> None:
     async def main() -> None:
         net = MemoryNetwork()
         async with (
-            whence.create("lobby", transport=net, settings=fast()) as a,
-            whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
+            several("lobby", 2, transport=net, settings=fast()) as (a, b),
             b.publisher() as publisher,
         ):
             await publisher.ready()
@@ -104,9 +101,7 @@ def test_a_publish_that_need_not_wait_does_not_suspend_until_a_frame_is_full(ord
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "order": order}
         async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], **common) as b,
-            whence.join("lobby", [a.address], **common) as c,
+            several("lobby", 3, **common) as (a, b, c),
             b.publisher() as publisher,
         ):
             await publisher.ready()
@@ -159,8 +154,7 @@ def test_it_publishes_in_clusters_without_tickets() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "order": "probabilistic"}
         async with (
-            whence.create("free", **common) as a,
-            whence.join("free", [a.address], **common) as b,
+            several("free", 2, **common) as (a, b),
             b.publisher() as publisher,
         ):
             assert publisher.ticket is None
@@ -175,8 +169,7 @@ def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "tickets": 1}
         async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], **common) as b,
+            several("lobby", 2, **common) as (_, b),
             b.publisher(timeout=0.5) as publisher,
         ):
             await until(b.coordinators)
@@ -299,9 +292,7 @@ def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_fr
     async def main() -> None:
         net = MemoryNetwork()
         async with (
-            whence.create("lobby", transport=net, settings=fast()) as a,
-            whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
-            whence.join("lobby", [a.address], transport=net, settings=fast()) as c,
+            several("lobby", 3, transport=net, settings=fast()) as (a, b, c),
             b.publisher() as publisher,
         ):
             readers, ids = [a.events(), c.events()], []  # from now on nothing is thrown away

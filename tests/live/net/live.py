@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import whence
@@ -61,6 +62,17 @@ async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> 
 def enter(name: str, contacts: Sequence[str], listen: str = "127.0.0.1:0", **options: Any) -> Join:
     """Join through the contacts; the first member, which has none, founds."""
     return whence.join(name, contacts, listen, **options) if contacts else whence.create(name, listen, **options)
+
+
+@asynccontextmanager
+async def several(name: str, count: int, **options: Any) -> AsyncIterator[list[whence.Cluster]]:
+    """So many members with these options; the first founds, the others join through those before them."""
+    async with AsyncExitStack() as stack:
+        found: list[whence.Cluster] = []
+        for _ in range(count):
+            joining = enter(name, [cluster.address for cluster in found[:2]], **options)
+            found.append(await stack.enter_async_context(joining))
+        yield found
 
 
 async def say(cluster: whence.Cluster, *payloads: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import assert_causal, collect, enter, fast, run, until
+from tests.live.net.live import assert_causal, collect, enter, fast, run, several, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.core.ports import Coordinate
@@ -148,10 +148,7 @@ def test_tls_with_roles(tmp_path: Path) -> None:
 
 def test_another_secret_learns_and_disturbs_nothing() -> None:
     async def main() -> None:
-        async with (
-            whence.create("live", secret=SECRET, settings=fast()) as a,
-            whence.join("live", [a.address], secret=SECRET, settings=fast()) as b,
-        ):
+        async with several("live", 2, secret=SECRET, settings=fast()) as (a, b):
             with pytest.raises(NotJoined):
                 async with whence.join("live", [a.address], secret=b"\x08" * 32, timeout=0.5, settings=fast()):
                     pass
@@ -278,8 +275,7 @@ def test_uvloop_where_it_is_installed() -> None:
     async def main() -> None:
         assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
         async with (
-            whence.create("live", secret=SECRET, order="reliable") as a,
-            whence.join("live", [a.address], secret=SECRET, order="reliable") as b,
+            several("live", 2, secret=SECRET, order="reliable") as (a, b),
             a.publisher() as publisher,
         ):
             await publisher.publish_many([b"x" * 1000] * 1000)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import collect, fast, run, until
+from tests.live.net.live import collect, fast, run, several, until
 from whence.core.cast.messages import Subscribe
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES
 from whence.core.wire import frame_stream, pack
@@ -97,8 +97,7 @@ def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> No
     async def main() -> None:
         common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
         async with (
-            whence.create("live", **common) as a,
-            whence.join("live", [a.address], **common) as b,
+            several("live", 2, **common) as (a, b),
             a.publisher() as seat,
         ):
             attacked = asyncio.create_task(attack(*parse_address(a.address)))
@@ -158,8 +157,7 @@ def test_nobody_speaks_for_another_member() -> None:
     async def main() -> None:
         common: dict[str, Any] = {"insecure": True, "settings": fast()}
         async with (
-            whence.create("live", **common) as a,
-            whence.join("live", [a.address], **common) as b,
+            several("live", 2, **common) as (a, b),
             a.publisher() as seat,
         ):
             host, port = parse_address(a.address)
@@ -224,8 +222,7 @@ def test_the_urgent_lane_is_no_way_around_back_pressure(kind: str) -> None:
     async def main() -> None:
         common: dict[str, Any] = {"insecure": True, "settings": fast()}
         async with (
-            whence.create("live", **common) as a,
-            whence.join("live", [a.address], **common) as b,
+            several("live", 2, **common) as (a, b),
             a.publisher() as seat,
         ):
             _, writer = await asyncio.open_connection(*parse_address(a.address))

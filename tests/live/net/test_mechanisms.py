@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.live.net.live import assert_causal, collect, fast, run, say, until
+from tests.live.net.live import assert_causal, collect, fast, run, say, several, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.core.order import MECHANISMS, SurveyConfig
@@ -27,11 +27,7 @@ def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
         trace = MemoryTrace()
         settings = fast(mechanism=mechanism, survey=TIMES, **PATIENT)
         common = {"transport": MemoryNetwork(), "settings": settings, "trace": trace}
-        async with (
-            whence.create("m", **common) as a,
-            whence.join("m", [a.address], **common) as b,
-            whence.join("m", [a.address, b.address], **common) as c,
-        ):
+        async with several("m", 3, **common) as (a, b, c):
             assert a.may_publish and a.coordinators() == {} and a.clock is None and a.order == "causal"
             first = await say(a, b"question")
             [seen] = await collect(b, 1)
