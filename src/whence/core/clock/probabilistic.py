@@ -163,16 +163,9 @@ class Pending(Generic[M]):
         self.clock = clock
         self._waiting: list[tuple[M, Watch]] = []
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def messages(self) -> list[M]:
         """What waits, in order of arrival."""
         return [message for message, _ in self._waiting]
-
-    def send(self, keys: Keys) -> tuple[Stamp, list[Delivery[M]]]:
-        """The stamp of an own message, and what its count set free (to be delivered after it)."""
-        return self.clock.stamp(keys), self.retry()
 
     def receive(self, message: M) -> list[Delivery[M]]:
         """What can be delivered now that `message` is here: nothing, or it and what it set free."""
