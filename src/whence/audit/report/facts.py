@@ -81,7 +81,6 @@ class Facts(msgspec.Struct, kw_only=True):
     """The command that makes this page."""
     seconds: float
     members: int
-    lives: int
     published: int
     delivered: int
     dropped: dict[str, int]
@@ -119,7 +118,6 @@ def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, c
         command=command,
         seconds=seconds,
         members=len({address(row.member) for row in steps}),
-        lives=len({row.member for row in steps}),
         published=kinds["publish"],
         delivered=sum(found.verdicts.values()) if part else kinds["deliver"],
         dropped=dict(Counter(row.reason or "" for row in steps if row.kind == "drop")),

@@ -1,7 +1,7 @@
 """The part of a run that a page shows, taken where the run is judged: its rows and verdicts are at hand there.
 
-A view is an Arrow stream of at most `MOST` steps, those nearest in time to the first thing that went wrong, with what
-was found in the whole run beside them. Whatever the size of the trace, the page is made from one of these.
+A view has at most `MOST` steps, those nearest in time to the first thing that went wrong, with what was found in the
+whole run beside them. Whatever the size of the trace, the page is made from one of these.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ COUNTS: Final = dict(
     zip(NAMES, ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown"), strict=True)
 )
 """Verdict -> the column of `members` that counts it."""
+View = tuple[tuple[str, str], list[Row], RunVerdicts]
+"""The run and its cluster, the steps that are shown, and what was found; between tasks and driver as msgpack."""
 _SHOWN: Final = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
 _SUSPECT: Final = ("member", "lseq", "verdict", "violation")
 
@@ -76,12 +78,13 @@ def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -
     steps = steps.set_column(0, "member", steps["member"].cast(pa.string()))
     suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
     steps = steps.join(suspects, keys=["member", "lseq"], right_keys=["member", "lseq"], use_threads=False)
-    about = {b"run": run[0].encode(), b"cluster": run[1].encode(), b"found": msgspec.json.encode(found)}
-    sink = pa.BufferOutputStream()
-    steps = steps.combine_chunks().replace_schema_metadata(about)
-    with pa.ipc.new_stream(sink, steps.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(steps)
-    return sink.getvalue().to_pybytes()
+    shown, suspect = [], {}
+    for step in steps.to_pylist():
+        verdict, wrong = step.pop("verdict"), step.pop("violation")
+        shown.append(Row(*run, **step))
+        if verdict is not None:
+            suspect[step["member"], step["lseq"]] = Suspect(verdict, wrong)
+    return msgspec.msgpack.encode((run, shown, msgspec.structs.replace(found, suspect=suspect)))
 
 
 def _found(tables: Mapping[str, pa.Table], steps: int) -> RunVerdicts:
@@ -131,15 +134,8 @@ def _centre(rows: pa.Table, found: RunVerdicts, suspects: pa.Table) -> int:
 
 def facts(data: bytes, runs: int, command: str) -> Facts:
     """The facts of a view, for the page. `runs`: how many were audited."""
-    steps = pa.ipc.open_stream(data).read_all()
-    about = {key.decode(): value.decode() for key, value in (steps.schema.metadata or {}).items()}
-    columns = [steps[name].to_pylist() for name in _SHOWN]
-    named = (dict(zip(_SHOWN, values, strict=True)) for values in zip(*columns, strict=True))
-    rows = [Row(run=about["run"], cluster=about["cluster"], **fields) for fields in named]
-    told = zip(*(steps[name].to_pylist() for name in _SUSPECT), strict=True)
-    suspect = {(member, lseq): Suspect(verdict, wrong) for member, lseq, verdict, wrong in told if verdict is not None}
-    found = msgspec.structs.replace(msgspec.json.decode(about["found"], type=RunVerdicts), suspect=suspect)
-    said = f"audited: run {about['run']}, cluster {about['cluster']}"
+    (run, cluster), rows, found = msgspec.msgpack.decode(data, type=View)
+    said = f"audited: run {run}, cluster {cluster}"
     said += f" (one of {runs:,})" if runs > 1 else ""
     said += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""
     return gather(rows, found, title="whence audit", about=said, command=command)

@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -212,7 +213,8 @@ class _Work:
         if moved:
             size = sum(piece.rows for piece in moved)
             out_of = partial(as_files, self.out, sparse=self.sparse)
-            with _judged_blocks(of_pieces(spark, moved), out_of, self.terms, size, limit, size > limit) as spread:
+            blocks = of_pieces(spark, moved)
+            with closing(_judged_blocks(blocks, out_of, self.terms, size, limit, size > limit)) as spread:
                 if spread.large:
                     self.total.design = "giant"
                 for each in spread.findings:
@@ -323,7 +325,7 @@ class Audit:
     def unpersist(self) -> None:
         """Give back the memory and disk that the findings take. What is used afterwards is computed anew."""
         self.findings.unpersist()
-        self._found.unpersist()
+        self._found.close()
 
     def __enter__(self) -> Self:
         return self
@@ -372,24 +374,18 @@ def _bytes(df: DataFrame) -> int | None:
 # -- both: rows in blocks
 
 
-@dataclass
-class _Found:
-    """What was found in blocks, until the end of the `with` block."""
+class _Found(NamedTuple):
+    """What was found in blocks, until it is closed."""
 
     findings: list[DataFrame]
     large: dict[Run, int]
     """Runs that were spread, and their rows."""
     kept: list[DataFrame]
 
-    def unpersist(self) -> None:
+    def close(self) -> None:
+        """Give back what is kept."""
         for held in self.kept:
             held.unpersist()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.unpersist()
 
 
 def _judged_blocks(
@@ -412,9 +408,9 @@ def _judged_blocks(
     if not large:
         return _Found([judged(blocks, out("run"), terms, tasks)], large, kept)
     own = _is_one_of(large)
-    spread = spread_out(blocks.where(own), out("giant"), terms, len(large), _buckets(large, limit))
+    spread, more = spread_out(blocks.where(own), out("giant"), terms, len(large), _buckets(large, limit))
     rest = judged(blocks.where(~own), out("run"), terms, tasks)
-    return _Found([spread.findings, rest], large, [*kept, *spread.kept])
+    return _Found([spread, rest], large, kept + more)
 
 
 def _counted(blocks: DataFrame, limit: int) -> tuple[int, dict[Run, int]]:

@@ -11,8 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from hashlib import blake2b
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
@@ -45,10 +43,7 @@ def draw(table: pa.Table, coded: Coded, wrong: pa.Table, most: int = 1 << 30) ->
         for rule, violation in list(by_rule.items())[: min(PER_RUN, most - len(logs))]:
             rows = coded.row[steps.near(violation)]
             near = [_row({**row, "run": run, "cluster": cluster}) for row in picked(table, rows[rows < table.num_rows])]
-            with TemporaryDirectory() as here:
-                log = Path(here) / "log"
-                shiviz.write_log(_short_trace(near), log)
-                logs[file_name(run, cluster, rule)] = log.read_bytes()
+            logs[file_name(run, cluster, rule)] = "".join(shiviz.to_log(_short_trace(near))).encode()
     return logs
 
 

@@ -329,7 +329,7 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                 for name, table in _shortened(judged.tables, sparse).items():
                     parts.write(name, table)
             if shown:
-                parts.add(VIEWS, f"{parts.name}.arrow", shown)
+                parts.add(VIEWS, f"{parts.name}.msgpack", shown)
         said = TaskResult(total, parts.written, show)
         yield _batch(_SUMS, {"summary": pa.array([msgspec.json.encode(said).decode()])}, 1)
 

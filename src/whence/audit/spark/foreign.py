@@ -70,29 +70,29 @@ def _load(file: str, how: Expressions) -> tuple[Log | None, list[Bad]]:
     return log, [Bad(file, line, why, raw[:RAW_LIMIT]) for line, why, raw in sorted([*rest, *log.refused])]
 
 
-def _steps(file: str, log: Log) -> dict[str, list[dict[str, Any]]]:
-    """Run -> its records, as rows of `events` with the line where each begins as `position`."""
-    runs: dict[str, list[dict[str, Any]]] = {}
+def _steps(file: str, log: Log) -> dict[str, list[tuple[dict[str, Any], ClockStep]]]:
+    """Run -> its records, each as a row of `events` and as the judge takes it."""
+    runs: dict[str, list[tuple[dict[str, Any], ClockStep]]] = {}
     place: Counter[tuple[str, str]] = Counter()
     for record in log.records:
-        run = f"{file}#{record.execution}" if record.execution else file
+        run, host = f"{file}#{record.execution}" if record.execution else file, record.host
         row = {
             "version": TRACE_VERSION,
             "run": run,
             "cluster": "",
-            "member": record.host,
-            "lseq": place[run, record.host],
+            "member": host,
+            "lseq": place[run, host],
             "t_ns": 0,
             "kind": "step",
-            "event": f"{record.host}:{record.own}",
-            "origin": record.host,
+            "event": f"{host}:{record.own}",
+            "origin": host,
             "clock": msgspec.json.encode(record.clock).decode(),
             "reason": record.event,
             "file": file,
-            "position": record.line,
         }
-        runs.setdefault(run, []).append(row)
-        place[run, record.host] += 1
+        step = ClockStep(host, record.own, record.clock, place[run, host], record.line)
+        runs.setdefault(run, []).append((row, step))
+        place[run, host] += 1
     return runs
 
 
@@ -102,15 +102,11 @@ def judge_logs(how: Expressions, runs: Iterable[Iterable[Piece]]) -> Iterator[Ru
         log, bad = _load(file, how)
         if bad:
             yield refused(ingest.bad_table(bad))
-        for run, rows in (_steps(file, log) if log else {}).items():
-            steps = [(row, msgspec.json.decode(row["clock"], type=dict[str, int])) for row in rows]
-            wrong = judge(
-                ClockStep(row["member"], clock[row["member"]], clock, row["lseq"], row["position"])
-                for row, clock in steps
-            )
+        for run, steps in (_steps(file, log) if log else {}).items():
+            wrong = judge(step for _, step in steps)
             made = {
-                "events": pa.Table.from_pylist(rows, arrow_schema("events")),
+                "events": pa.Table.from_pylist([row for row, _ in steps], arrow_schema("events")),
                 "violations": violations_table(((0, one) for one in wrong), [(run, "")]),
             }
-            members = len({row["member"] for row in rows})
-            yield RunFindings(made, Summary(len(rows), 1, members, **counted(made["violations"])))
+            members = len({row["member"] for row, _ in steps})
+            yield RunFindings(made, Summary(len(steps), 1, members, **counted(made["violations"])))

@@ -50,11 +50,8 @@ _BEFORE: Final = -(1 << 62)  # pieces from here on are not rows, but what has to
 _PAST: Final = -(1 << 61)  # ... and the past of events
 
 
-class Spread(NamedTuple):
-    """Findings, and what to unpersist when they are not needed any more."""
-
-    findings: DataFrame
-    kept: list[DataFrame]
+Kept = tuple[DataFrame, list[DataFrame]]
+"""Findings, and what to unpersist when they are not needed any more."""
 
 
 class _Part(NamedTuple):
@@ -71,7 +68,7 @@ Work = Callable[[_Part], Iterator[Any]]
 """What is done with a part, and rows or findings that come of it."""
 
 
-def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: int) -> Spread:
+def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: int) -> Kept:
     """The findings in these blocks, all of so many runs that are to be spread over `buckets` tasks each."""
     most = int(blocks.sparkSession.conf.get("spark.sql.shuffle.partitions") or runs)
     few, many = min(most, runs), min(most, runs * buckets)
@@ -88,7 +85,7 @@ def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: in
     judged = _task(parts.unionByName(known), partial(_judged, terms), many, out)
     judged = judged.persist(StorageLevel.MEMORY_AND_DISK)
     lacking = _task(shared.unionByName(_left(judged, "ended")), partial(_losses, terms), few, out)
-    return Spread(rebuilt.unionByName(judged).unionByName(lacking), [parts, rebuilt, judged])
+    return rebuilt.unionByName(judged).unionByName(lacking), [parts, rebuilt, judged]
 
 
 def _copies(rows: DataFrame, buckets: int) -> DataFrame:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _GLOB: Final = re.compile(r"[*?\[]")
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "viewfs": "hdfs"}
 """Schemes of Hadoop, and what Arrow calls them."""
+_LOCAL: Final = fs.LocalFileSystem()
 
 
 class TraceFile(NamedTuple):
@@ -62,7 +64,7 @@ def join(place: str, *names: str) -> str:
 def filesystem(place: str) -> tuple[fs.FileSystem, str]:
     """The file system of a place, and its path there."""
     if is_local(place):
-        return _local(), place_of(place)
+        return _LOCAL, place_of(place)
     parts = urlsplit(place)
     scheme = _SAME.get(parts.scheme, parts.scheme)
     root = f"{scheme}://{parts.netloc}"
@@ -74,11 +76,6 @@ def _path(scheme: str, where: str, path: str) -> str:
         return path or "/"
     bucket = where.rpartition("@")[0] if scheme == "abfss" else where.rpartition("@")[2]
     return f"{bucket}{path}".rstrip("/")
-
-
-@lru_cache(maxsize=1)
-def _local() -> fs.FileSystem:
-    return fs.LocalFileSystem()
 
 
 @lru_cache(maxsize=16)
@@ -109,8 +106,6 @@ def opened(place: str) -> BinaryIO:
 
 def parquet(place: str) -> Any:
     """What `pyarrow.parquet` takes as a file."""
-    if is_local(place):
-        return place
     system, path = filesystem(place)
     return system.open_input_file(path)
 
@@ -142,7 +137,7 @@ def found(path: Anywhere, without: str = "") -> list[TraceFile]:
             infos = _visible(_below(system, at), at, without)
     except (OSError, pa.ArrowException) as error:
         raise TraceError(f"{path}: cannot read: {_said(error)}") from None
-    return [TraceFile(_named(place, i.path), i.size, i.mtime_ns or 0) for i in sorted(infos, key=_by_path)]
+    return [TraceFile(_named(place, i.path), i.size, i.mtime_ns or 0) for i in sorted(infos, key=attrgetter("path"))]
 
 
 def _named(place: str, path: str) -> str:
@@ -160,10 +155,6 @@ def _visible(infos: list[fs.FileInfo], base: str, without: str) -> list[fs.FileI
     tables.discard(base.rstrip("/") + "/")
     hidden = tuple(tables)
     return [i for i in infos if not _hidden(i.path, base) and not i.path.startswith(hidden)]
-
-
-def _by_path(info: fs.FileInfo) -> str:
-    return info.path
 
 
 def _below(system: fs.FileSystem, base: str) -> list[fs.FileInfo]:
@@ -224,10 +215,9 @@ def move(place: str, to: str) -> None:
 
 
 def remove(place: str) -> None:
-    """A file, if it is there."""
+    """A file that is there."""
     system, path = filesystem(place)
-    if system.get_file_info(path).is_file:
-        system.delete_file(path)
+    system.delete_file(path)
 
 
 def remove_directory(place: str) -> None:

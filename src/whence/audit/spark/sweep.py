@@ -39,6 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from whence.audit.judge.batch.tables import arrow, columns
 from whence.audit.spark.place import replace_bytes
 from whence.audit.spark.tables import alone, meanwhile
 from whence.errors import ConfigError, TraceError, UsageError
@@ -60,14 +61,9 @@ RESULTS: Final = f"{POINTS}, result string, error string, seconds double"
 """A point (its id, the number of its seed from 0, the seed, the setting as JSON), and what came of it: figures as JSON,
 or the error; and how long it took."""
 
-_ARROW: Final[dict[str, pa.DataType]] = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-}
-_TYPES: Final = {name: _ARROW[kind] for name, kind in (each.split() for each in RESULTS.split(", "))}
-_RESULTS: Final = pa.schema(_TYPES)
+_SCHEMA: Final = arrow(
+    columns("point text, seed_number int32, seed int64, setting text, result text, error text, seconds double")
+)
 
 Runner = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -214,7 +210,7 @@ def run_points(points: DataFrame, runner: str) -> DataFrame:
 def _run(runner: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for row in batch.to_pylist():
-            yield pa.RecordBatch.from_pylist([{**row, **_beside(runner, row)}], _RESULTS)
+            yield pa.RecordBatch.from_pylist([{**row, **_beside(runner, row)}], _SCHEMA)
 
 
 _processes: dict[str, ProcessPoolExecutor] = {}
@@ -355,7 +351,7 @@ def _rows_in(part: Path) -> Rows:
     rows: Rows = []
     for file in sorted(part.glob("part-*.parquet")):
         try:
-            rows += pq.read_table(file, schema=_RESULTS).to_pylist()
+            rows += pq.read_table(file, schema=_SCHEMA).to_pylist()
         except (pa.ArrowException, OSError) as error:
             raise TraceError(f"{file}: damaged: {error}; delete it, and its points are run again") from None
     return rows
@@ -367,16 +363,16 @@ def results(rows: Rows) -> pa.Table:
     a figure that only repeats a setting or the seed is left out."""
     settings = [json.loads(row["setting"]) for row in rows]
     figures = [json.loads(row["result"] or "{}") for row in rows]
-    columns: dict[str, pa.Array[Any]] = {
-        name: pa.array([row[name] for row in rows], kind) for name, kind in _TYPES.items() if name != "result"
+    made: dict[str, pa.Array[Any]] = {
+        each.name: pa.array([row[each.name] for row in rows], each.type) for each in _SCHEMA if each.name != "result"
     }
     for key in dict.fromkeys(key for setting in settings for key in setting):
-        columns[_fresh(key, columns)] = _column([setting.get(key) for setting in settings])
+        made[_fresh(key, made)] = _column([setting.get(key) for setting in settings])
     given = [{**setting, "seed": row["seed"]} for setting, row in zip(settings, rows, strict=True)]
     for key in dict.fromkeys(key for found in figures for key in found):
         if not all(found.get(key) == known.get(key) for found, known in zip(figures, given, strict=True) if found):
-            columns[_fresh(key, columns)] = _column([found.get(key) for found in figures])
-    return pa.table(columns)
+            made[_fresh(key, made)] = _column([found.get(key) for found in figures])
+    return pa.table(made)
 
 
 def _fresh(key: str, taken: Mapping[str, object]) -> str:
