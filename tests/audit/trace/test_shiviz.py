@@ -188,3 +188,11 @@ def test_javascript_expressions() -> None:
         compile_expression("(?<host>.")
     escaped = parse_log('a {\\"a\\":1} x', r"(?<host>\w) (?<clock>{.*}) (?<event>\w)")
     assert escaped.records[0].clock == {"a": 1}
+
+
+def test_an_expression_of_a_log_that_takes_for_ever_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whence.audit.trace.shiviz.EXPRESSION_S", 0.2)
+    log = tmp_path / "slow.log"
+    log.write_text(r"(?<host>(a+)+) (?<clock>{.*}) (?<event>.*)" + "\n\n" + "a" * 60 + "!\n")
+    with pytest.raises(TraceError, match=r"slow.log: its parser expression takes longer"):
+        load_log(log)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -28,6 +31,8 @@ SHOWN = ("join", "publish", "receive", "deliver", "drop", "ticket", "snapshot", 
 """The kinds of rows that are exported."""
 
 _NEEDED = ("host", "clock", "event")
+EXPRESSION_S = 60.0
+"""Seconds that the expression in a log's own first line may take for the whole log."""
 
 _JAVASCRIPT = re.compile(r"\\k<(?P<back>\w+)>|\\.|(?P<group>\(\?<(?![=!]))|(?P<any>\[\^\])", re.DOTALL)
 _decode_clock = msgspec.json.Decoder(dict[str, int]).decode
@@ -163,7 +168,28 @@ def load_log(path: str | os.PathLike[str], expression: str | None = None, delimi
     second, _, log = rest.partition("\n")
     if "(?<clock>" not in first:
         raise TraceError(f"{path}: line 1: no parser expression; pass one")
-    return parse_log(log, first, second if delimiter is None else delimiter, str(path), first_line=3)
+    with _time_limit(path):
+        return parse_log(log, first, second if delimiter is None else delimiter, str(path), first_line=3)
+
+
+@contextmanager
+def _time_limit(path: str | os.PathLike[str]) -> Iterator[None]:
+    """A regular expression out of a file can take exponential time. The alarm reaches it in the main thread only, where
+    commands and Spark's workers run; elsewhere there is no limit."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def over(number: int, frame: object) -> None:
+        raise TraceError(f"{path}: its parser expression takes longer than {EXPRESSION_S} s: pass a simpler one")
+
+    former = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, EXPRESSION_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
 
 
 # -- out
