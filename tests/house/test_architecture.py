@@ -16,7 +16,7 @@ PURE = ("core/", "audit/judge")
 EVERYBODY = {"", "errors", "files"}  # the package itself (its version), the errors, and writing files whole
 VOCABULARIES = {"core/clock", "core/config", "core/ports"}  # who may know a room may speak the vocabulary it speaks
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-TESTS_AT_MOST = 34_000
+WINGS_AT_MOST, BESIDE, TESTS_AT_MOST = 54_000, 300, 34_200
 FUNCTION_LINES = 60
 LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
     "whence.lab.scale.engine._take",
@@ -62,8 +62,8 @@ def test_a_wing_keeps_its_budget(wing: str) -> None:
 
 
 def test_the_house_keeps_its_budget() -> None:
-    assert sum(budgets().values()) == 52_000
-    assert lines(PACKAGE) <= 52_000
+    assert sum(budgets().values()) <= WINGS_AT_MOST
+    assert lines(PACKAGE) - sum(lines(PACKAGE / wing) for wing in WINGS) <= BESIDE
     assert lines(ROOT / "tests") <= TESTS_AT_MOST
 
 
