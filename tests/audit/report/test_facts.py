@@ -8,6 +8,7 @@ from array import array
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.audit.report.traces import TRIANGLE, trace
 from tests.lab.sim.runs import Run
@@ -26,7 +27,9 @@ def page(rows: list[Row], verdict: RunVerdicts | None = None) -> Facts:
 
 def test_counts_and_the_inversion() -> None:
     facts = page(TRIANGLE)
-    assert (facts.published, facts.delivered, facts.members, facts.lost) == (2, 6, 3, 0)
+    counts = {name: sum(curve) for name, curve in facts.curves.items()}
+    assert counts == {"published": 2, "delivered": 6, "dropped": 0, "recovered": 0}
+    assert (facts.members, facts.found.lost) == (3, 0)
     assert facts.found.verdicts["inverted"] == 1
     assert facts.found.suspect[("c#1", 2)] == Suspect("inverted", True)
     text = render(facts)
@@ -34,9 +37,18 @@ def test_counts_and_the_inversion() -> None:
     assert "published the former with the latter in its past" in text
 
 
+def test_what_never_came_to_a_live_member_is_lost() -> None:
+    rows = [*TRIANGLE, Row("r", "c", "d#1", 0, 0, "join", reason="genesis", order="causal")]
+    rows.append(Row("r", "c", "d#1", 1, 9_000_000, "deliver", event="q@a#1", origin="a#1"))
+    assert page(rows).found.lost == 1
+    gone = Row("r", "c", "d#1", 2, 10_000_000, "leave", reason="left")
+    assert page([*rows, gone]).found.lost == 0
+
+
 def test_an_incomplete_trace_is_not_called_clean() -> None:
-    assert "Order held: every promise was kept" in render(page(TRIANGLE, RunVerdicts()))
-    text = render(page(TRIANGLE, RunVerdicts(doubts=2)))
+    fine = RunVerdicts(by_order={"causal": {"in order": 6}})
+    assert "Order held: every promise was kept" in render(page(TRIANGLE, fine))
+    text = render(page(TRIANGLE, structs.replace(fine, doubts=2)))
     assert "No violation found; the trace of 2 members is incomplete" in text and "Order held" not in text
 
 
@@ -57,12 +69,13 @@ def test_columns_hold_every_step_in_order() -> None:
 def test_a_run_of_the_simulator_adds_up() -> None:
     rows = Run(load("hostile"), 7).rows
     facts = page(rows)
-    assert facts.delivered == sum(r.kind == "deliver" for r in rows)
-    assert sum(w.published for w in facts.windows) == facts.published
-    assert sum(facts.found.verdicts.values()) == facts.delivered
-    assert facts.recovered == sum(r.kind == "receive" and r.reason == "recovered" for r in rows) > 0
+    published, delivered = sum(facts.curves["published"]), sum(facts.curves["delivered"])
+    assert published == sum(r.kind == "publish" for r in rows)
+    assert delivered == facts.found.verdicts.total() == sum(r.kind == "deliver" for r in rows)
+    recovered = sum(r.kind == "receive" and r.reason == "recovered" for r in rows)
+    assert sum(facts.curves["recovered"]) == recovered > 0
     assert any(t.how == "lost" for t in facts.tenures)
-    assert facts.diagram.steps == facts.delivered + facts.published
+    assert facts.diagram.steps == delivered + published
     joined = [life for life in facts.diagram.lives if life.base is not None]
     assert joined, "somebody joined with a snapshot: its past is that of whoever took it"
 

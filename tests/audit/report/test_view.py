@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from tests.audit.report.traces import trace
 from whence.audit import audit_files
-from whence.audit.report import view
+from whence.audit.report import render, view
 from whence.audit.trace import Row, open_trace
 
 
@@ -54,3 +55,14 @@ def test_of_a_long_run_the_part_around_the_violation_is_shown(tmp_path: Path, mo
 
 def test_without_a_violation_the_largest_run_is_shown(tmp_path: Path) -> None:
     assert "run run-1, cluster c (one of 3)" in page(tmp_path, clean(5), clean(30), clean(10))
+
+
+def test_a_piece_of_a_giant_run_is_called_one(tmp_path: Path) -> None:
+    """Its task has no table of members, which is made of all pieces at the end."""
+    page(tmp_path, wrong(3))
+    tables = {name: pq.read_table(tmp_path / "out" / name) for name in ("verdicts", "violations")}
+    (broken, deliveries), run = view.worst(tables)
+    assert (broken, deliveries, run) == (1, 9, ("run-0", "c"))
+    facts = view.facts(view.view(pq.read_table(tmp_path / "traces" / "t.parquet"), tables, run), 1, "")
+    assert facts.about == "audited: run run-0, cluster c; some of its members"
+    assert "<dt>inversions</dt><dd>1</dd>" in render(facts)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
-from whence.audit.report.facts import Incident, Ownership, Window
+from whence.audit.report.facts import Incident, Ownership
 
 W, LEFT, RIGHT, TOP, BOTTOM = 460, 50, 14, 12, 30
 """Narrow enough that text stays readable on a phone."""
@@ -123,33 +123,32 @@ def latency(sorted_ms: list[float]) -> str:
     return _svg(height, f"Latency of {count} deliveries", body)
 
 
-def over_time(windows: list[Window], seconds: float, marks: list[Incident]) -> str:
+def over_time(curves: Mapping[str, list[int]], seconds: float, marks: list[Incident]) -> str:
     """Deliveries and publishes per second; below them, dropped and recovered events."""
-    if not any(w.published or w.delivered for w in windows):
+    if not any(curves["published"]) and not any(curves["delivered"]):
         return "<p class='none'>Nothing was published, nothing delivered.</p>"
     height, split = 240, 150
-    width_s = windows[1].start_s if len(windows) > 1 else seconds
+    width_s = seconds / len(curves["delivered"])
     axis, scale = _seconds_axis(seconds, height)
     body = _marks(marks, scale, height)
-    top = max(w.delivered for w in windows) / width_s or 1.0
+    top = max(curves["delivered"]) / width_s or 1.0
     for tick in ticks(top, 4):
         y = split - tick / top * (split - TOP - 6)
         body += [_line(LEFT, y, W - RIGHT, y, "grid"), _text(LEFT - 6, y + 4, short(tick), "end")]
-    for cls, name in (("delivered", "delivered"), ("published", "published")):
+    for name in ("delivered", "published"):
         points = " ".join(
-            f"{LEFT + (w.start_s + width_s / 2) * scale:.1f},"
-            f"{split - getattr(w, name) / width_s / top * (split - TOP - 6):.1f}"
-            for w in windows
+            f"{LEFT + (i + 0.5) * width_s * scale:.1f},{split - n / width_s / top * (split - TOP - 6):.1f}"
+            for i, n in enumerate(curves[name])
         )
-        body.append(f'<polyline class="{cls}" points="{points}"/>')
+        body.append(f'<polyline class="{name}" points="{points}"/>')
     low, floor = split + 22, height - BOTTOM
-    most = max(max(w.recovered, w.dropped) for w in windows)
-    for w in windows if most else []:
-        x, bar = LEFT + w.start_s * scale, max(1.0, width_s * scale / 2 - 0.5)
-        for cls, n, shift in (("recovered", w.recovered, 0.0), ("dropped", w.dropped, bar)):
+    most = max(curves["recovered"] + curves["dropped"])
+    bar = max(1.0, width_s * scale / 2 - 0.5)
+    for name, shift in (("recovered", 0.0), ("dropped", bar)):
+        for i, n in enumerate(curves[name]):
             if n:
                 size = n / most * (floor - low)
-                body.append(_rect(cls, x + shift, floor - size, bar, size))
+                body.append(_rect(name, LEFT + i * width_s * scale + shift, floor - size, bar, size))
     if most:
         body.append(_text(LEFT - 6, low + 8, short(most), "end"))
     body += [_line(LEFT, split, W - RIGHT, split, "axis"), _line(LEFT, floor, W - RIGHT, floor, "axis"), *axis]

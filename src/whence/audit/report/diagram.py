@@ -66,13 +66,19 @@ class Diagram(msgspec.Struct):
 _FINE = Suspect(NAMES[0], False)
 
 
+def address(member: str) -> str:
+    """The process of a member: `address#boot` -> `address`."""
+    return member.rpartition("#")[0] or member
+
+
 def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], Suspect], most: int) -> Diagram:
-    """`steps` are sorted by member and `lseq`. If there are too many: a window of time around the first suspect, if
-    any."""
+    """`steps` are sorted by member and `lseq`. If there are too many: those nearest in time to the first suspect, or
+    the first ones of the run."""
     chosen = [row for row in steps if row.kind in ("publish", "deliver") and row.event is not None]
     whole = len(chosen) <= most
     if not whole:
-        chosen = _window(chosen, suspect, most)
+        centre = min([row.t_ns for row in chosen if (row.member, row.lseq) in suspect] or [row.t_ns for row in chosen])
+        chosen = sorted(chosen, key=lambda row: abs(row.t_ns - centre))[:most]
     keep = {(row.member, row.lseq) for row in chosen}
     lanes: dict[str, int] = {}
     events: dict[str, int] = {}
@@ -84,8 +90,7 @@ def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], Suspect
         life = lives.get(row.member)
         ms = (row.t_ns - start) / 1e6
         if life is None:
-            name = row.member.rpartition("#")[0] or row.member
-            lane = lanes.setdefault(name, len(lanes))
+            lane = lanes.setdefault(address(row.member), len(lanes))
             life = lives[row.member] = Segment(row.member, lane, "", len(event), len(event), ms, ms)
         life.end_ms = max(life.end_ms, ms)
         if row.kind == "join":
@@ -134,11 +139,3 @@ def _set_bases(steps: list[Row], lives: dict[str, Segment], tokens: dict[str, tu
         elif row.peer in lives:
             former = lives[row.peer]
             lives[row.member].base = (names[row.peer], former.last - former.first)
-
-
-def _window(chosen: list[Row], suspect: Mapping[tuple[str, int], Suspect], most: int) -> list[Row]:
-    """The `most` steps nearest in time to the first suspect, or the first ones of the run."""
-    bad = [row.t_ns for row in chosen if (row.member, row.lseq) in suspect]
-    centre = min(bad) if bad else min(row.t_ns for row in chosen)
-    nearest = sorted(range(len(chosen)), key=lambda i: abs(chosen[i].t_ns - centre))[:most]
-    return [chosen[i] for i in sorted(nearest)]

@@ -9,11 +9,15 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from whence.audit.judge import Finding
-from whence.audit.report.diagram import Diagram, Suspect, draw
+from whence.audit.report.diagram import Diagram, Suspect, address, draw
 from whence.audit.trace import Row
 
 WINDOWS = 60
 """Points of the curves over time."""
+_CURVES = {"publish": "published", "deliver": "delivered", "drop": "dropped", "receive": "recovered"}
+_JOINED = {"snapshot": "joined, from a snapshot", "checkpoint": "came back, from its own disk"}
+_INCIDENTS = {"fault": "fault", "crash": "crashed", "cutoff": "cutoff", "leave": "left"}
+"""Kind -> what is said of it, if the row gives no reason."""
 MAX_STEPS = 120_000
 """The most steps in the diagram that a browser pans smoothly."""
 
@@ -21,21 +25,26 @@ MAX_STEPS = 120_000
 class RunVerdicts(msgspec.Struct, frozen=True, kw_only=True):
     """The judge's verdicts. Counts are of the whole trace, even if the page gets only a part of its rows."""
 
-    verdicts: Mapping[str, int] = {}
-    """Verdict -> deliveries."""
     by_order: Mapping[str, Mapping[str, int]] = {}
     """Promised order -> verdict -> deliveries."""
     violations: int = 0
     doubts: int = 0
     """Members whose trace is absent or incomplete, so that something could not be judged."""
+    partial: bool = False
+    """Counts are of some members only: a giant run is judged in pieces."""
     steps: int = 0
     """Steps of the whole trace; 0: the page gets all of them."""
     lost: int = 0
-    """Missing deliveries in the whole trace, if the page gets only a part of it."""
+    """Deliveries due to live members that never came."""
     findings: tuple[Finding, ...] = ()
-    """The first of them."""
+    """The first violations."""
     suspect: Mapping[tuple[str, int], Suspect] = {}
     """(member, lseq) of a delivery -> its verdict, for all that are not in order."""
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """Verdict -> deliveries."""
+        return sum(map(Counter, self.by_order.values()), Counter())
 
 
 class Ownership(msgspec.Struct):
@@ -49,16 +58,6 @@ class Ownership(msgspec.Struct):
     end_s: float | None = None
     how: str = ""
     """released, lost, or ended with its owner."""
-
-
-class Window(msgspec.Struct):
-    """Counts in an interval of time."""
-
-    start_s: float
-    published: int = 0
-    delivered: int = 0
-    dropped: int = 0
-    recovered: int = 0
 
 
 class Incident(msgspec.Struct):
@@ -81,13 +80,10 @@ class Facts(msgspec.Struct, kw_only=True):
     """The command that makes this page."""
     seconds: float
     members: int
-    published: int
-    delivered: int
+    curves: dict[str, list[int]]
+    """published, delivered, dropped, recovered -> how many events, in each of `WINDOWS` intervals of time."""
     dropped: dict[str, int]
     """Reason -> events that a member received and did not deliver."""
-    lost: int
-    """Missing deliveries at members that were present to the end."""
-    recovered: int
     asked: int
     given_up: int
     steps: int
@@ -95,7 +91,6 @@ class Facts(msgspec.Struct, kw_only=True):
     found: RunVerdicts
     latency_ms: list[float]
     """Publish to delivery at another member, sorted; a sample if there are many."""
-    windows: list[Window]
     tenures: list[Ownership]
     marks: list[Incident]
     diagram: Diagram
@@ -106,11 +101,9 @@ def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, c
     steps = list(rows)
     place = {member: n for n, member in enumerate(sorted({row.member for row in steps}, key=_natural))}
     steps.sort(key=lambda row: (place[row.member], row.lseq))
-    part = found.steps > len(steps)
     start = min((row.t_ns for row in steps), default=0)
     end = max((row.t_ns for row in steps), default=0)
     seconds = max((end - start) / 1e9, 1e-3)
-    kinds = Counter(row.kind for row in steps)
     published = {row.event: row for row in steps if row.kind == "publish" and row.event is not None}
     return Facts(
         title=title,
@@ -118,17 +111,13 @@ def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, c
         command=command,
         seconds=seconds,
         members=len({address(row.member) for row in steps}),
-        published=kinds["publish"],
-        delivered=sum(found.verdicts.values()) if part else kinds["deliver"],
+        curves=_curves(steps, start, seconds),
         dropped=dict(Counter(row.reason or "" for row in steps if row.kind == "drop")),
-        lost=found.lost if part else _lost(steps),
-        recovered=sum(row.kind == "receive" and row.reason == "recovered" for row in steps),
         asked=sum(row.kind == "recover" and (row.reason or "").startswith("ask") for row in steps),
         given_up=sum(row.kind == "recover" and (row.reason or "").startswith("give up") for row in steps),
         steps=len(steps),
         found=found,
         latency_ms=_latencies(steps, published),
-        windows=_windows(steps, start, seconds),
         tenures=_tenures(steps, start, end),
         marks=_marks(steps, start),
         diagram=draw(steps, start, found.suspect, MAX_STEPS),
@@ -137,17 +126,21 @@ def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, c
 
 def _marks(steps: list[Row], start: int) -> list[Incident]:
     """Marks from the rows; a killed member leaves no row, so its last step is marked."""
-    found = [
-        (row.t_ns, Incident((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff")))
-        for row in steps
-        if row.kind in ("fault", "crash", "leave", "cutoff")
-        or (row.kind == "join" and row.reason in ("snapshot", "checkpoint"))
-    ]
+    marks = []
+    for row in steps:
+        if row.kind == "join" and row.reason in _JOINED:
+            what = _JOINED[row.reason]
+        elif row.kind in _INCIDENTS:
+            what = row.reason or _INCIDENTS[row.kind]
+        else:
+            continue
+        fault = row.kind not in ("join", "leave")
+        marks.append(Incident((row.t_ns - start) / 1e9, row.member, what, fault))
     last = {row.member: row.t_ns for row in steps}
     said = {row.member for row in steps if row.kind in ("leave", "crash")}
     for member in sorted(_ended(steps) - said, key=_natural):
-        found.append((last[member], Incident((last[member] - start) / 1e9, member, "ended without a word", True)))
-    return [mark for _, mark in sorted(found, key=lambda timed: timed[0])]
+        marks.append(Incident((last[member] - start) / 1e9, member, "ended without a word", True))
+    return sorted(marks, key=lambda mark: mark.at_s)
 
 
 def _ended(steps: list[Row]) -> set[str]:
@@ -160,20 +153,9 @@ def _ended(steps: list[Row]) -> set[str]:
     return former | {row.member for row in steps if row.kind in ("leave", "crash")}
 
 
-def _what(row: Row) -> str:
-    if row.kind == "join":
-        return f"joined, from a {row.reason}" if row.reason == "snapshot" else "came back, from its own disk"
-    return row.reason or {"leave": "left", "crash": "crashed"}.get(row.kind, row.kind)
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
     """n2 before n10."""
     return [(int(part or -1), "") if i % 2 else (-1, part) for i, part in enumerate(re.split(r"(\d+)", name))]
-
-
-def address(member: str) -> str:
-    """The process of a member: `address#boot` -> `address`."""
-    return member.rpartition("#")[0] or member
 
 
 def _latencies(steps: list[Row], published: dict[str, Row], most: int = 50_000) -> list[float]:
@@ -186,20 +168,13 @@ def _latencies(steps: list[Row], published: dict[str, Row], most: int = 50_000) 
     return found if len(found) <= most else [found[i * len(found) // most] for i in range(most)]
 
 
-def _windows(steps: list[Row], start: int, seconds: float) -> list[Window]:
-    width = seconds / WINDOWS
-    windows = [Window(round(i * width, 6)) for i in range(WINDOWS)]
+def _curves(steps: list[Row], start: int, seconds: float) -> dict[str, list[int]]:
+    curves = {name: [0] * WINDOWS for name in _CURVES.values()}
     for row in steps:
-        at = windows[min(WINDOWS - 1, int((row.t_ns - start) / 1e9 / width))]
-        if row.kind == "publish":
-            at.published += 1
-        elif row.kind == "deliver":
-            at.delivered += 1
-        elif row.kind == "drop":
-            at.dropped += 1
-        elif row.kind == "receive" and row.reason == "recovered":
-            at.recovered += 1
-    return windows
+        if row.kind in _CURVES and (row.kind != "receive" or row.reason == "recovered"):
+            window = int((row.t_ns - start) / 1e9 / seconds * WINDOWS)
+            curves[_CURVES[row.kind]][min(WINDOWS - 1, window)] += 1
+    return curves
 
 
 def _tenures(steps: list[Row], start: int, end: int) -> list[Ownership]:
@@ -233,12 +208,3 @@ def _tenures(steps: list[Row], start: int, end: int) -> list[Ownership]:
         tenure.end_s = ((last[member] if gone else end) - start) / 1e9
         tenure.how = "gone with its owner" if gone else ""
     return sorted(found, key=lambda t: (t.ticket, t.granted_s))
-
-
-def _lost(steps: list[Row]) -> int:
-    """Counted for members that started empty and never ended, since they should have got every event."""
-    ended = _ended(steps)
-    began = {row.member for row in steps if row.kind == "join" and row.reason == "genesis"}
-    events = {row.event for row in steps if row.kind == "publish"}
-    got = Counter(m for m, _ in {(r.member, r.event) for r in steps if r.kind == "deliver" and r.event in events})
-    return sum(len(events) - got[member] for member in began - ended)

@@ -35,9 +35,9 @@ def found(rows: list[Row]) -> RunVerdicts:
 
     report = judge(rows, each=each)
     return RunVerdicts(
-        verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=sum(report.broken.values()),
+        lost=report.total.lost,
         findings=tuple(report.findings),
         suspect=suspect,
     )

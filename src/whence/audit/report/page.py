@@ -46,7 +46,7 @@ def render(facts: Facts) -> str:
         "cards": _cards(facts),
         "findings": _findings(facts),
         "latency": charts.latency(facts.latency_ms),
-        "over_time": charts.over_time(facts.windows, facts.seconds, facts.marks),
+        "over_time": charts.over_time(facts.curves, facts.seconds, facts.marks),
         "ring": charts.ring(facts.tenures, facts.seconds, facts.marks),
         "verdicts": _verdicts(facts),
         "marks": _marks(facts),
@@ -71,21 +71,21 @@ def _charts(facts: Facts) -> str:
 
 
 def _verdict(facts: Facts) -> str:
-    inverted = facts.found.verdicts.get("inverted", 0)
+    delivered, inverted = facts.found.verdicts.total(), facts.found.verdicts["inverted"]
     if facts.found.violations:
         kind, text = "bad", f"Order broke: {_n(facts.found.violations, 'violation')}"
-    elif facts.delivered == 0:
+    elif not delivered:
         kind, text = "empty", "Nothing was delivered"
     elif facts.found.doubts:
         kind, text = "empty", f"No violation found; the trace of {_n(facts.found.doubts, 'member')} is incomplete"
     else:
         kind, text = "good", "Order held: every promise was kept"
     said = (
-        f"{_n(facts.delivered, 'delivery', 'deliveries')} of {_n(facts.published, 'event')} at "
+        f"{_n(delivered, 'delivery', 'deliveries')} of {_n(sum(facts.curves['published']), 'event')} at "
         f"{_n(facts.members, 'member')} in {facts.seconds:.1f} s"
     )
     if facts.found.steps > facts.steps:  # of a part of the run, neither all its events nor all its time are known
-        said = _n(facts.delivered, "delivery", "deliveries")
+        said = _n(delivered, "delivery", "deliveries")
     if inverted and not facts.found.violations:
         said += f"; {_n(inverted, 'inversion')}, all at members that asked for no causal order"
     return f'<p class="verdict {kind}">{escape(text)}</p><p class="said">{escape(said)}.</p>'
@@ -98,10 +98,10 @@ def _cards(facts: Facts) -> str:
     promised = [order for order, promise in PROMISES.items() if Verdict.INVERTED in promise.forbids]
     broken = sum(n.get("inverted", 0) for order, n in facts.found.by_order.items() if order in promised)
     cards = [
-        ("published", f"{facts.published:,}", ""),
-        ("delivered", f"{facts.delivered:,}", ""),
-        ("lost", f"{facts.lost:,}", "never came to a member that was there all the time"),
-        ("recovered", f"{facts.recovered:,}", "lost by gossip, pulled back from a peer"),
+        ("published", f"{sum(facts.curves['published']):,}", ""),
+        ("delivered", f"{facts.found.verdicts.total():,}", ""),
+        ("lost", f"{facts.found.lost:,}", "never came to a member that was there all the time"),
+        ("recovered", f"{sum(facts.curves['recovered']):,}", "lost by gossip, pulled back from a peer"),
         ("inversions", f"{broken:,}", "at members that asked for causal order"),
         ("latency, half within", half, f"99 % within {worst}" if late else ""),
     ]
@@ -156,7 +156,7 @@ def _marks(facts: Facts) -> str:
 def _recovery(facts: Facts) -> str:
     rows = [
         ["asked for what was missing", f"{facts.asked:,}"],
-        ["events that came back", f"{facts.recovered:,}"],
+        ["events that came back", f"{sum(facts.curves['recovered']):,}"],
         ["ranges given up", f"{facts.given_up:,}"],
         *([f"dropped: {reason or 'no reason given'}", f"{n:,}"] for reason, n in sorted(facts.dropped.items())),
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -24,10 +24,6 @@ from whence.audit.trace import Row
 MOST: Final = 30_000
 """Steps of a view."""
 FINDINGS: Final = 20
-COUNTS: Final = dict(
-    zip(NAMES, ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown"), strict=True)
-)
-"""Verdict -> the column of `members` that counts it."""
 View = tuple[tuple[str, str], list[Row], RunVerdicts]
 """The run and its cluster, the steps that are shown, and what was found; between tasks and driver as msgpack."""
 _SHOWN: Final = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
@@ -36,23 +32,21 @@ _SUSPECT: Final = ("member", "lseq", "verdict", "violation")
 
 def worst(tables: Mapping[str, pa.Table]) -> tuple[tuple[int, int], tuple[str, str]]:
     """The run with most violations in these tables, or with most deliveries: how many of either, and which it is."""
-    wrong, all_ = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for row in _by_run(tables["violations"]).aggregate([([], "count_all")]).to_pylist():
-        wrong[row["run"], row["cluster"]] += row["count_all"]
+    wrong = _grouped(tables["violations"], ("run", "cluster"))
     if "members" in tables:
-        for row in _by_run(tables["members"], "deliveries").aggregate([("deliveries", "sum")]).to_pylist():
-            all_[row["run"], row["cluster"]] += row["deliveries_sum"] or 0
-    else:
-        for row in _by_run(tables["verdicts"]).aggregate([([], "count_all")]).to_pylist():
-            all_[row["run"], row["cluster"]] += row["count_all"]
+        all_ = _grouped(tables["members"], ("run", "cluster"), add="deliveries")
+    else:  # a piece of a giant run
+        all_ = _grouped(tables["verdicts"], ("run", "cluster"))
     run = max({**wrong, **all_}, key=lambda run: (wrong[run], all_[run], run), default=("", ""))
     return (wrong[run], all_[run]), run
 
 
-def _by_run(table: pa.Table, *more: str) -> Any:
-    texts = [table[name].cast(pa.string()) for name in ("run", "cluster")]
-    rest = [table[name] for name in more]
-    return pa.table([*texts, *rest], names=["run", "cluster", *more]).group_by(["run", "cluster"], use_threads=False)
+def _grouped(table: pa.Table, by: tuple[str, str], add: str = "") -> Counter[tuple[str, str]]:
+    """For each pair of texts in these two columns: how many rows it has, or the sum of the column `add`."""
+    texts = {name: table[name].cast(pa.string()) for name in by}
+    number = table[add] if add else np.ones(table.num_rows, np.int64)
+    groups = pa.table({**texts, "n": number}).group_by(list(by), use_threads=False).aggregate([("n", "sum")])
+    return Counter({(row[by[0]], row[by[1]]): row["n_sum"] for row in groups.to_pylist()})
 
 
 def _only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
@@ -89,22 +83,17 @@ def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -
 
 def _found(tables: Mapping[str, pa.Table], steps: int) -> RunVerdicts:
     """What was found in the whole run, without the verdicts of steps."""
-    by_order: dict[str, Counter[str]] = {}
-    members = tables["members"].to_pylist() if "members" in tables else []
-    for member in members:
-        counts = by_order.setdefault(member["order"], Counter())
-        counts.update({verdict: member[column] for verdict, column in COUNTS.items()})
-    if "members" not in tables:  # some members of a giant run
-        verdicts: Any = tables["verdicts"]["verdict"].value_counts()
-        by_order["of some members"] = Counter({str(v["values"]): v["counts"].as_py() for v in verdicts})
-    wrong = tables["violations"]
+    by_order: dict[str, dict[str, int]] = {}
+    for (order, verdict), n in _grouped(tables["verdicts"], ("order", "verdict")).items():
+        by_order.setdefault(order, {})[verdict] = n
+    wrong, partial = tables["violations"], "members" not in tables
     return RunVerdicts(
-        verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=wrong.num_rows,
         doubts=tables["doubts"].num_rows if "doubts" in tables else 0,
+        partial=partial,
         steps=steps,
-        lost=sum(member["lost"] for member in members),
+        lost=0 if partial else pc.sum(tables["members"]["lost"]).as_py() or 0,
         findings=tuple(
             Finding(
                 rule=v["rule"],
@@ -137,5 +126,6 @@ def facts(data: bytes, runs: int, command: str) -> Facts:
     (run, cluster), rows, found = msgspec.msgpack.decode(data, type=View)
     said = f"audited: run {run}, cluster {cluster}"
     said += f" (one of {runs:,})" if runs > 1 else ""
+    said += "; some of its members" if found.partial else ""
     said += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""
     return gather(rows, found, title="whence audit", about=said, command=command)
