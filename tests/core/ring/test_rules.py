@@ -212,8 +212,8 @@ def drifting(make: Make) -> None:
 
 
 class OwnsAtOnce(Admission):
-    def take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
-        super().take_ticket(sender, grant)
+    def seated(self, grant: msg.AckCJoin) -> None:
+        super().seated(grant)
         self.ctx.own()
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import whence.core.ring.messages as msg
 from whence.core.clock import Incarnation, MemberId
@@ -24,6 +24,7 @@ from whence.core.ring.context import (
     BUSY,
     SEATED,
     Context,
+    Edge,
     Lost,
     Memory,
     Rejected,
@@ -69,12 +70,6 @@ class Applicant:
     def contacts(self, members: Sequence[MemberId]) -> None:
         self.members = [m for m in members if m != self.ctx.me][: self.MAX_CONTACTS]
 
-    def _redirected(self, known: Iterable[tuple[int, MemberId]], by_owner: bool) -> None:
-        """A REJECT names coordinators; what a coordinator says replaces all hints."""
-        if by_owner:
-            self.hints = {}
-        self.learn(dict(known))
-
     def known(self) -> dict[int, MemberId]:
         return {**self.hints, **self.ctx.table.coordinators()}
 
@@ -110,6 +105,11 @@ class Applicant:
         return next((m for step in range(1, tickets) if (m := known.get((ticket + step) % tickets))), "")
 
     # --- asking ---
+
+    def ask_who(self) -> None:
+        """Ask everybody known whether there is a coordinator."""
+        for member in self.everybody():
+            self.ctx.send(member, msg.Who(self.ctx.next_nonce()))
 
     def coordinate(self) -> None:
         self.ctx.wanted, self.ctx.resigning = True, False
@@ -157,14 +157,16 @@ class Applicant:
 
     def on_reject(self, sender: MemberId, m: msg.Reject) -> None:
         self.ctx.table.saw(m.era)
-        self._redirected(m.known, m.owner)
+        if m.owner:
+            self.hints = {}  # what a coordinator says replaces all hints
+        self.learn(dict(m.known))
         if self.ctx.state is State.JOINING and self.asked == (m.nonce, sender):
             if m.reason == BUSY:  # it will serve soon: ask it again like one who was not asked yet
                 self.tried = [member for member in self.tried if member != sender]
             self._rejected(m.reason)
 
-    def accepts(self, sender: MemberId, m: msg.AckCJoin) -> bool:
-        """Whether to take what is granted; else it is declined."""
+    def takes(self, sender: MemberId, m: msg.AckCJoin) -> bool:
+        """Take what is granted, beside whoever granted it, or decline it. Returns whether it was taken."""
         ctx = self.ctx
         if ctx.addressed(m.yours):
             return False  # a copy of the grant that was taken
@@ -176,25 +178,25 @@ class Applicant:
         ctx.table.merge(m.rows)
         granted = msg.Holder(ctx.me, *m.yours)
         ctx.table.note(granted)
-        if m.yours in ctx.done or ctx.table.over(granted) or self._older_ring(granted):
+        if m.yours in ctx.done or ctx.table.over(granted) or self.older_ring(granted):
             self.decline(sender, m.nonce, m.yours)
             self.later()
             return False
         self.joined_by = m.nonce
+        ctx.sit(granted)
+        ctx.pred, ctx.edge = msg.Holder(sender, *m.mine), Edge(m.succ, m.inherited)
+        ctx.table.owns(ctx.pred)
         return True
 
-    def _older_ring(self, granted: msg.Holder) -> bool:
-        return self.epoch_ends and self.ctx.table.epoch > granted.epoch
+    def older_ring(self, holder: msg.Holder) -> bool:
+        """The ring was founded again since, which ended this tenure."""
+        return self.epoch_ends and self.ctx.table.epoch > holder.epoch
 
     def decline(self, to: MemberId, nonce: int, tenure: msg.Tenure) -> None:
         self.ctx.finish(tenure)
         self.ctx.send(to, msg.Decline(nonce, tenure))
 
     # --- the end of a tenure: apply for the next ---
-
-    def lose(self, reason: str) -> None:
-        self.ctx.say(Lost(*self.ctx.vacate(), reason))
-        self.later()
 
     def released(self) -> None:
         self.ctx.say(Released(*self.ctx.vacate()))
@@ -252,9 +254,8 @@ class Founding:
         return ""
 
     def look(self) -> None:
-        """Ask everybody known whether there is a coordinator, twice a round."""
-        for member in self.applicant.everybody():
-            self.ctx.send(member, msg.Who(self.ctx.next_nonce()))
+        """Twice a round."""
+        self.applicant.ask_who()
         self.ctx.after(self.ctx.config.round_ns // 2, Timer.LOOK)
 
     def heard_owner(self, member: MemberId) -> None:
@@ -425,8 +426,8 @@ class Ring(ABC):
         match m:
             case msg.AckCJoin():
                 self.founding.heard_owner(sender)
-                if self.applicant.accepts(sender, m):
-                    self._take_ticket(sender, m)
+                if self.applicant.takes(sender, m):
+                    self._seated(m)
             case msg.Reject():
                 if m.owner:
                     self.founding.heard_owner(sender)
@@ -449,8 +450,8 @@ class Ring(ABC):
                 raise AssertionError(timer)
 
     @abstractmethod
-    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
-        """A ticket was granted, and is wanted."""
+    def _seated(self, grant: msg.AckCJoin) -> None:
+        """A ticket was granted and taken."""
 
     def _quarantine_over(self) -> None:
         """The designated founder has heard of nobody."""
@@ -494,19 +495,20 @@ class Ring(ABC):
 
     def _fence(self) -> None:
         """Out at once when this tenure is known to be over (rules 4 and 12), or the ring was founded again."""
-        holder, table = self.ctx.holder, self.ctx.table
+        holder = self.ctx.holder
         if holder is None:
             return
-        if table.epoch > holder.epoch:
+        if self.applicant.older_ring(holder):
             self._lose("the ring was founded again")
-        elif table.ended(holder):
+        elif self.ctx.table.ended(holder):
             if self.ctx.state is State.LEAVING:
                 self.applicant.released()
             else:
                 self._lose("excluded")
 
     def _lose(self, reason: str) -> None:
-        self.applicant.lose(reason)
+        self.ctx.say(Lost(*self.ctx.vacate(), reason))
+        self.applicant.later()
 
     def _plausible(self, era: int) -> bool:
         """Ignore an era that cannot be, but do not blame its sender: it may know more than this process."""
@@ -565,7 +567,7 @@ class NoRing(Ring):
     def hear(self, news: msg.RingNews, now: int) -> list[RingOutput]:
         raise WrongKind("news of the ring in a cluster without tickets")
 
-    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
+    def _seated(self, grant: msg.AckCJoin) -> None:
         raise AssertionError
 
     def _leave(self) -> None:

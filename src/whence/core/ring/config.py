@@ -73,6 +73,11 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease or self.round_ns * 105 // 100 + 2 * self.delta_ns
 
     @property
+    def vouch_ns(self) -> int:
+        """So long that an owner's lease is over on every clock (rule C3)."""
+        return self.on_any_clock(self.lease_ns)
+
+    @property
     def answer_ns(self) -> int:
         """How long to wait for an answer: `2 delta`, there and back."""
         return self.on_any_clock(2 * self.delta_ns)

@@ -530,7 +530,7 @@ class Context:
 
     def sit(self, holder: msg.Holder) -> None:
         """A ticket is assigned: not yet an owner."""
-        self.holder = holder
+        self.holder, self.state = holder, State.PROBATION
         self.finish(holder.tenure)
         self.pred = None
         self.edge = Edge.alone(holder)

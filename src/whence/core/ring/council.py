@@ -205,9 +205,8 @@ class CouncilLease:
     def _count(self) -> int:
         ends = [0]
         for number, got in self.until.items():
-            voters = self.councils.recent.get(number, ())
-            enough = self.councils.enough
-            ends += [end for end in got.values() if enough(voters, [v for v, until in got.items() if until >= end])]
+            quorum = self.councils.quorum
+            ends += [end for end in got.values() if quorum(number, [v for v, until in got.items() if until >= end])]
         return max(ends)
 
 
@@ -276,8 +275,7 @@ class Voting:
 
     @property
     def lease(self) -> int:
-        """So long that an owner's lease is over on every clock (rule C3)."""
-        return self.ctx.config.on_any_clock(self.ctx.config.lease_ns)
+        return self.ctx.config.vouch_ns
 
     def resume(self, vote: Vote) -> None:
         """A voter is back with its disk. It has forgotten which vouches run, so it waits for the last of them."""
@@ -345,9 +343,11 @@ class Voting:
             self.early = [*self.early[1 - self.MAX_EARLY :], (sender, m)]  # it will hear how this council begins
             return
         book, holder = self.of(m.council, sender), msg.Holder(sender, *m.mine)
-        if book is None or not self.may_vouch(book, holder):
+        if book is None:
             return
         row = book.row(holder.ticket)
+        if not self.newest(row, holder) or self.taken(book, holder):
+            return
         new = (holder.inc, sender) != (row.top, row.owner)
         last = max(row.last, (holder.inc, m.seq)) if m.seq else row.last
         book.rows[holder.ticket] = msg.TicketRow(holder.ticket, sender, holder.inc, row.floor, last)
@@ -356,16 +356,14 @@ class Voting:
             self.changed()
         self.councils.answer(sender, msg.Vouch(m.council, m.nonce, self.councils.me.member))
 
-    def may_vouch(self, book: Book, holder: msg.Holder) -> bool:
-        """One seat of a ticket at a time, never an older incarnation, never one in two hands (rule C3)."""
-        return self.newest(book.row(holder.ticket), holder) and not self.taken(book, holder)
-
     def newest(self, row: msg.TicketRow, holder: msg.Holder) -> bool:
+        """Never an older incarnation, never one in two hands (rule C3)."""
         if holder.inc < row.floor or holder.inc < row.top:
             return False
         return holder.inc > row.top or holder.member == row.owner
 
     def taken(self, book: Book, holder: msg.Holder) -> bool:
+        """One seat of a ticket at a time (rule C3)."""
         running = book.running.get(holder.ticket, {})
         return any(until > self.ctx.now for other, until in running.items() if other != holder)
 
@@ -436,28 +434,16 @@ class Seat:
         if self.ctx.holder is not None:
             self.poll()
 
-    @property
-    def _any_lease(self) -> int:
-        return self.ctx.config.on_any_clock(self.ctx.config.lease_ns)
-
     # --- taking a seat ---
 
     def found(self, epoch: int) -> None:
         """All tickets are this process's, once it is vouched for."""
         if self.founding.take_all(epoch):
-            self._probation()
+            self.ask_for_vouchers()
 
-    def take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
-        ctx = self.ctx
-        ctx.sit(msg.Holder(ctx.me, *grant.yours))
-        ctx.pred = msg.Holder(sender, *grant.mine)
-        ctx.table.owns(ctx.pred)
-        ctx.edge = Edge(grant.succ, [])
-        self._probation()
-
-    def _probation(self) -> None:
-        self.ctx.state = State.PROBATION
-        self.ctx.after(self._any_lease * 3 // 2, Timer.PROBATION)
+    def ask_for_vouchers(self) -> None:
+        """On probation: an owner once a quorum vouches."""
+        self.ctx.after(self.ctx.config.vouch_ns * 3 // 2, Timer.PROBATION)
         self.ctx.after(self.ctx.config.round_ns, Timer.ROUND)
         self.poll()
 
@@ -557,7 +543,7 @@ class Seat:
         ctx.send(sender, msg.Known(self.councils.now))
         mine, yours = holder.tenure, newcomer.tenure
         ctx.send(sender, msg.AckCJoin(m.nonce, 0, mine, yours, before, (), (), ctx.table.rows()))
-        ctx.after(self._any_lease * 17 // 10, Timer.NEWCOMER)
+        ctx.after(ctx.config.vouch_ns * 17 // 10, Timer.NEWCOMER)
 
     # --- leaving (rule C12) ---
 
@@ -658,7 +644,7 @@ class Reading:
         ctx = self.ctx
         if ctx.state is not State.JOINING or self.applicant.asked is not None:
             self.forget()
-        elif seats and not self.over_the_living:
+        elif seats:
             self.forget()
             self._coordinators(seats)
             ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0.02, 0.3)), Timer.APPLY)
@@ -667,8 +653,6 @@ class Reading:
             ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0.5, 1.5)), Timer.APPLY)
         else:
             self._claim(q, tuple(range(ctx.config.tickets)), agreed_epoch(self.era >> msg.ERA_SHIFT) << msg.ERA_SHIFT)
-
-    over_the_living = False
 
     def _coordinators(self, seats: tuple[msg.Holder, ...]) -> None:
         """A quorum knows who the coordinators are: forget all others, and who has not answered."""
@@ -827,15 +811,12 @@ class Reform:
         if self.councils.moved is not None:
             stay = [self.councils.moved if v == me else v for v in stay]
         fresh = int(self.FRESH * self._round)
-        new = [v for v, at in self.volunteers.items() if ctx.now - at < fresh and self.eligible(v, book)]
+        new = [v for v, at in self.volunteers.items() if ctx.now - at < fresh and v not in book.council.voters]
         new.sort(key=lambda v: (not v.disk, ctx.rng.random()))
         want = [*stay, *new[: max(0, ctx.config.window - len(stay))]]
         if want and not want[0].disk:
             want.sort(key=lambda v: not v.disk)  # the first one should be one that can come back
         return tuple(want)
-
-    def eligible(self, voter: msg.Voter, book: Book) -> bool:
-        return voter not in book.council.voters
 
     def consider(self) -> None:
         """Propose another council if this one should change, and it is this voter's turn."""
@@ -1083,8 +1064,8 @@ class CouncilRing(Ring):
         if self.ctx.state is State.OUT:  # its timers are stopped: a question would stay open, and bar the next request
             self.reading.forget()
 
-    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
-        self.seat.take_ticket(sender, grant)
+    def _seated(self, grant: msg.AckCJoin) -> None:
+        self.seat.ask_for_vouchers()
 
     def _leave(self) -> None:
         self.seat.leave()
@@ -1224,15 +1205,11 @@ class CouncilRing(Ring):
         ctx, councils = self.ctx, self.councils
         ctx.after(ctx.config.round_ns, Timer.COUNCIL)
         if not councils.now.number:
-            self._look_for_council()
+            self.applicant.ask_who()
         elif self.applicant.members and self.votes:
             ctx.send(ctx.rng.choice(self.applicant.members), msg.Known(councils.now))
         councils.consider_hint()
         self.reform.attend()
-
-    def _look_for_council(self) -> None:
-        for member in self.applicant.everybody():
-            self.ctx.send(member, msg.Who(self.ctx.next_nonce()))
 
     def _waiting(self) -> None:
         """No ticket yet. Unless a coordinator has just answered, ask the council who is one (rule C6)."""
@@ -1242,12 +1219,10 @@ class CouncilRing(Ring):
     # --- a step ---
 
     def _fence(self) -> None:
-        """Deliver what this process has told its own vote. Then out if this tenure is known to be over; a higher epoch
-        alone says nothing, since a claim may have failed (rule C4)."""
+        """First deliver what this process has told its own vote."""
         councils = self.councils
         while councils.inbox:
             inbox, councils.inbox = councils.inbox, []
             for message in inbox:
                 self._receive(self.ctx.me, message)
-        if self.ctx.holder is not None and self.ctx.table.ended(self.ctx.holder):
-            self._lose("excluded")
+        super()._fence()

@@ -19,12 +19,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import msgspec
 
 import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
+from whence.core.clock.bounds import keep_last
 from whence.core.ring.base import Applicant, Ring
 from whence.core.ring.config import RingConfig, between, distance, need_acks, need_alive
 from whence.core.ring.context import Announce, Context, Edge, Excluded, Frozen, Holders, State, Thawed, Timer, floor_of
@@ -558,13 +559,8 @@ class Admission:
 
     # --- the newcomer's side ---
 
-    def take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
+    def seated(self, grant: msg.AckCJoin) -> None:
         ctx, neighbours = self.ctx, self.neighbours
-        ctx.sit(msg.Holder(ctx.me, *grant.yours))
-        ctx.state = State.PROBATION
-        ctx.pred = msg.Holder(sender, *grant.mine)
-        ctx.table.owns(ctx.pred)
-        ctx.edge = Edge(grant.succ, grant.inherited)
         neighbours.L, neighbours.L_nonce, neighbours.heard = grant.L, grant.update, grant.update
         neighbours.ack_update(grant.update)
         neighbours.poll(grant.L)
@@ -592,9 +588,6 @@ class Admission:
         self.applicant.decline(self.ctx.pred.member, self.applicant.joined_by, holder.tenure)
 
 
-V = TypeVar("V")
-
-
 class Ended(msgspec.Struct):
     """A tenure that was lost and not handed over yet."""
 
@@ -607,11 +600,6 @@ class Ended(msgspec.Struct):
     seq: int
     whole: bool
     """What it coordinated was surely its own, so that it can be handed over."""
-
-
-def _last(kept: dict[msg.Holder, V], most: int, holder: msg.Holder, value: V) -> dict[msg.Holder, V]:
-    """The last entries, with one more."""
-    return {**dict(list(kept.items())[1 - most :]), holder: value}
 
 
 class Departure:
@@ -726,8 +714,8 @@ class Departure:
         ctx, underway, (holder, edge) = self.ctx, self.underway, self.ctx.sitting()
         whole = underway.newcomer is None and not underway.waiting and not ctx.alone
         nonce = self.leave_nonce or ctx.next_nonce()
-        ended = Ended(edge.succ, ctx.pred, nonce, edge.held, underway.courted, ctx.seq, whole)
-        self.ended = _last(self.ended, self.MAX_ENDED, holder, ended)
+        self.ended[holder] = Ended(edge.succ, ctx.pred, nonce, edge.held, underway.courted, ctx.seq, whole)
+        keep_last(self.ended, self.MAX_ENDED)
 
     def on_cancel(self, sender: MemberId, m: msg.Cancel) -> None:
         """The exclusion of the predecessor has failed: who has waited for that may leave."""
@@ -781,8 +769,9 @@ class Departure:
         """The leaver's tickets and its edge are this process's now."""
         ctx, table, (holder, _) = self.ctx, self.ctx.table, self.ctx.sitting()
         ctx.send(z.member, msg.AckCLeave(m.nonce, m.mine))
-        self._accepted = _last(self._accepted, self.MAX_RELEASED, z, m.nonce)
-        self._unheard = _last(self._unheard, self.MAX_RELEASED, z, 0)
+        self._accepted[z], self._unheard[z] = m.nonce, 0
+        keep_last(self._accepted, self.MAX_RELEASED)
+        keep_last(self._unheard, self.MAX_RELEASED)
         table.merge(m.rows)
         table.end(z.ticket, z.inc + 1)
         ctx.stop(Timer.UPDATE)
@@ -839,8 +828,8 @@ class TolerantRing(Ring):
             return None
         return self.neighbours.lease.until(self.neighbours.L)
 
-    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
-        self.admission.take_ticket(sender, grant)
+    def _seated(self, grant: msg.AckCJoin) -> None:
+        self.admission.seated(grant)
 
     def _leave(self) -> None:
         self.departure.resign()

@@ -70,8 +70,8 @@ class BasicRing(Ring):
             case _:
                 super()._receive(sender, m)
 
-    def _take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
-        self.edges.take_ticket(sender, grant)
+    def _seated(self, grant: msg.AckCJoin) -> None:
+        self.edges.seated(grant)
 
 
 class Edges:
@@ -130,12 +130,8 @@ class Edges:
     def reject(self, to: MemberId, nonce: int, reason: str) -> None:
         self.ctx.reject(to, nonce, reason, self.ctx.state in COORDINATOR)
 
-    def take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
-        ctx = self.ctx
+    def seated(self, grant: msg.AckCJoin) -> None:
         early, self.early = self.early, []
-        ctx.sit(msg.Holder(ctx.me, *grant.yours))
-        ctx.state = State.PROBATION
-        ctx.pred = msg.Holder(sender, *grant.mine)
         self.new_edge(grant.succ)
         for pred, m in early:
             self.on_new_succ(pred, m)
