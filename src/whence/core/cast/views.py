@@ -24,6 +24,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from whence.core.cast.config import CastConfig
@@ -113,8 +114,7 @@ class View(ABC):
     def _full(self) -> bool:
         """Nobody else can be added."""
 
-    @abstractmethod
-    def _added(self, member: MemberId, out: list[CastOutput]) -> None:
+    def _added(self, member: MemberId, out: list[CastOutput]) -> None:  # noqa: B027
         """A member was added: make room if need be, and see that others hear of it."""
 
     @abstractmethod
@@ -320,7 +320,6 @@ class FullView(View):
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
         self.fresh = [[] for _ in range(FRESH)]
-        self._new: dict[MemberId, int] = {}  # newcomer in the view -> the round in which we heard of it
 
     def cluster_size(self) -> int:
         return len(self.born) + 1
@@ -328,28 +327,22 @@ class FullView(View):
     def _full(self) -> bool:
         return len(self.born) >= self.config.max_view
 
-    def _added(self, member: MemberId, out: list[CastOutput]) -> None:
-        self._new[member] = self.round
-
-    def _drop(self, member: MemberId, reason: str, out: list[CastOutput]) -> None:
-        super()._drop(member, reason, out)
-        self._new.pop(member, None)
-
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
         super().tick(rounds, out)
         for _ in range(min(rounds, FRESH)):
             self.fresh.pop()
             self.fresh.insert(0, [])
-        oldest = self.round - self.config.termination
-        if self._new:
-            self._new = {m: r for m, r in self._new.items() if r > oldest}
+
+    def _newcomers(self) -> list[MemberId]:
+        """Those that were added in the last `termination` rounds, in that order."""
+        old = self.round - self.config.termination
+        found = list(takewhile(lambda address: self._taken[address] > old, reversed(self._taken)))
+        return [self.at[address] for address in reversed(found)]
 
     def subscriptions(self) -> tuple[Aged, ...]:
         room = self.config.max_members - 1
         now, born = self.round, self.born
-        chosen: dict[MemberId, int] = {}
-        if self._new:
-            chosen = {m: now - born[m] for m in pick(list(self._new), (room + 1) // 2, self.rng)}
+        chosen = {m: now - born[m] for m in pick(self._newcomers(), (room + 1) // 2, self.rng)}
         for age, members in enumerate(self.fresh):
             for m in members:
                 if len(chosen) == room:
