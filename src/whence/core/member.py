@@ -192,8 +192,7 @@ class Member:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past."""
-        joined = self.started and not self.left and not self.ordering.joining
-        return joined and self._closes is None and self.ring.may_publish
+        return self.joined and self._closes is None and self.ring.may_publish
 
     def numbering(self) -> Numbering:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""
@@ -345,7 +344,7 @@ class Member:
         members = tuple(self.cast.sample(self.config.cast.max_welcome))
         message = Snapshot(request.nonce, taken.token, state, coordinators, members, taken.state)
         out.append(ports.Send(sender, message, reliable=True))
-        self._hand_over(sender, out)
+        out += self.ordering.hand_over(sender)
 
     def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
         if not self.ordering.joining or message.nonce != self._join.nonce:
@@ -475,13 +474,10 @@ class Member:
         if not self.left:
             self._leave_by = None
             for heir in self.cast.sample(HEIRS):
-                self._hand_over(heir, out)
+                out += self.ordering.hand_over(heir)
             self._cast(self.cast.leave(now), now, out)
             self.left = True
             out.append(ports.Left())
-
-    def _hand_over(self, to: MemberId, out: Outputs) -> None:
-        out += self.ordering.hand_over(to)
 
     # -- the parts' outputs, translated -------------------------------------------------------------------------
 
@@ -564,14 +560,11 @@ class Member:
         self._closes = None
 
 
-class _Join:
+class _Join(msgspec.Struct):
     """The state of a joiner that wants a snapshot."""
 
-    __slots__ = ("asked", "contacts", "nonce", "retry_at", "weaker")
-
-    def __init__(self) -> None:
-        self.contacts: tuple[MemberId, ...] = ()
-        self.asked: MemberId | None = None
-        self.nonce = -1
-        self.retry_at: int | None = None
-        self.weaker: dict[MemberId, None] = {}
+    contacts: tuple[MemberId, ...] = ()
+    asked: MemberId | None = None
+    nonce: int = -1
+    retry_at: int | None = None
+    weaker: dict[MemberId, None] = {}
