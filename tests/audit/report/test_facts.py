@@ -29,7 +29,7 @@ def test_counts_and_the_inversion() -> None:
     facts = page(TRIANGLE)
     counts = {name: sum(curve) for name, curve in facts.curves.items()}
     assert counts == {"published": 2, "delivered": 6, "dropped": 0, "recovered": 0}
-    assert (facts.members, facts.found.lost) == (3, 0)
+    assert (len(facts.diagram.lanes), facts.found.lost) == (3, 0)
     assert facts.found.verdicts["inverted"] == 1
     assert facts.found.suspect[("c#1", 2)] == Suspect("inverted", True)
     text = render(facts)

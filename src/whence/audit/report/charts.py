@@ -64,14 +64,11 @@ def span(ms: float) -> str:
     return f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1000:.3g} s"
 
 
-def _seconds_axis(seconds: float, height: int, x0: float = LEFT) -> tuple[list[str], float]:
-    width = W - x0 - RIGHT
-    marks = [
-        _text(x0 + t / seconds * width, height - 10, f"{t:g} s" if t else "0")
-        for t in ticks(seconds, 6)
-        if t <= seconds
-    ]
-    return marks, width / seconds
+def _seconds_axis(seconds: float, height: int) -> tuple[list[str], float]:
+    """The ticks of the axis of time, and how wide a second is."""
+    scale = (W - LEFT - RIGHT) / seconds
+    marks = [_text(LEFT + t * scale, height - 10, f"{t:g} s" if t else "0") for t in ticks(seconds, 6)]
+    return marks, scale
 
 
 def _marks(marks: list[Incident], scale: float, height: int) -> list[str]:

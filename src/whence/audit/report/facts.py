@@ -79,7 +79,6 @@ class Facts(msgspec.Struct, kw_only=True):
     command: str = ""
     """The command that makes this page."""
     seconds: float
-    members: int
     curves: dict[str, list[int]]
     """published, delivered, dropped, recovered -> how many events, in each of `WINDOWS` intervals of time."""
     dropped: dict[str, int]
@@ -90,7 +89,7 @@ class Facts(msgspec.Struct, kw_only=True):
     """Steps that the page was made of."""
     found: RunVerdicts
     latency_ms: list[float]
-    """Publish to delivery at another member, sorted; a sample if there are many."""
+    """Publish to delivery at another member, sorted."""
     tenures: list[Ownership]
     marks: list[Incident]
     diagram: Diagram
@@ -104,20 +103,18 @@ def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, c
     start = min((row.t_ns for row in steps), default=0)
     end = max((row.t_ns for row in steps), default=0)
     seconds = max((end - start) / 1e9, 1e-3)
-    published = {row.event: row for row in steps if row.kind == "publish" and row.event is not None}
     return Facts(
         title=title,
         about=about,
         command=command,
         seconds=seconds,
-        members=len({address(row.member) for row in steps}),
         curves=_curves(steps, start, seconds),
         dropped=dict(Counter(row.reason or "" for row in steps if row.kind == "drop")),
         asked=sum(row.kind == "recover" and (row.reason or "").startswith("ask") for row in steps),
         given_up=sum(row.kind == "recover" and (row.reason or "").startswith("give up") for row in steps),
         steps=len(steps),
         found=found,
-        latency_ms=_latencies(steps, published),
+        latency_ms=_latencies(steps),
         tenures=_tenures(steps, start, end),
         marks=_marks(steps, start),
         diagram=draw(steps, start, found.suspect, MAX_STEPS),
@@ -144,12 +141,9 @@ def _marks(steps: list[Row], start: int) -> list[Incident]:
 
 
 def _ended(steps: list[Row]) -> set[str]:
-    """Members that have ended: by a row, or because the same process has a later one. `steps` have earlier ones
-    first."""
-    lives: dict[str, list[str]] = {}
-    for member in dict.fromkeys(row.member for row in steps):
-        lives.setdefault(address(member), []).append(member)
-    former = {member for each in lives.values() for member in each[:-1]}
+    """Members that have ended: by a row, or because the same process has a later one."""
+    latest = {address(row.member): row.member for row in steps}  # `gather` puts earlier ones first
+    former = {row.member for row in steps if row.member != latest[address(row.member)]}
     return former | {row.member for row in steps if row.kind in ("leave", "crash")}
 
 
@@ -158,14 +152,13 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part or -1), "") if i % 2 else (-1, part) for i, part in enumerate(re.split(r"(\d+)", name))]
 
 
-def _latencies(steps: list[Row], published: dict[str, Row], most: int = 50_000) -> list[float]:
-    found = [
+def _latencies(steps: list[Row]) -> list[float]:
+    published = {row.event: row for row in steps if row.kind == "publish" and row.event is not None}
+    return sorted(
         (row.t_ns - published[row.event].t_ns) / 1e6
         for row in steps
         if row.kind == "deliver" and row.event in published and row.member != published[row.event].member
-    ]
-    found.sort()
-    return found if len(found) <= most else [found[i * len(found) // most] for i in range(most)]
+    )
 
 
 def _curves(steps: list[Row], start: int, seconds: float) -> dict[str, list[int]]:

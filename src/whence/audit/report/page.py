@@ -55,9 +55,8 @@ def render(facts: Facts) -> str:
         "part": "" if facts.diagram.whole else "The run has more steps than the diagram holds: this is a part of it.",
         "command": f"<p>Made by <code>{escape(facts.command)}</code></p>" if facts.command else "",
     }
-    return re.sub(
-        r"<!--(\w+)-->", lambda found: parts[found[1]], page
-    )  # in one go: what is put in is not looked at again
+    # All at once: a value that looks like a placeholder is not replaced.
+    return re.sub(r"<!--(\w+)-->", lambda found: parts[found[1]], page)
 
 
 def _charts(facts: Facts) -> str:
@@ -82,7 +81,7 @@ def _verdict(facts: Facts) -> str:
         kind, text = "good", "Order held: every promise was kept"
     said = (
         f"{_n(delivered, 'delivery', 'deliveries')} of {_n(sum(facts.curves['published']), 'event')} at "
-        f"{_n(facts.members, 'member')} in {facts.seconds:.1f} s"
+        f"{_n(len(facts.diagram.lanes), 'member')} in {facts.seconds:.1f} s"
     )
     if facts.found.steps > facts.steps:  # of a part of the run, neither all its events nor all its time are known
         said = _n(delivered, "delivery", "deliveries")
