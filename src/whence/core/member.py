@@ -42,7 +42,7 @@ from whence.core.ring import NoRing, Ring
 from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
-from whence.core.ring.messages import JoinedNews, RingMessage, check_news
+from whence.core.ring.messages import JoinedNews, RingMessage, check_message
 from whence.core.wire import Message, decode_news, encode_news
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
@@ -504,7 +504,7 @@ class Member:
         else:
             if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
                 raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
-            check_news(decode_news(item.body), self.config.tickets)
+            check_message(decode_news(item.body), self.config.tickets)
 
     def _hear(self, item: News, now: int, out: Outputs) -> None:
         news = decode_news(item.body)

@@ -224,12 +224,12 @@ class Founding:
     def __init__(self, ctx: Context, applicant: Applicant) -> None:
         self.ctx = ctx
         self.applicant = applicant
-        self._epoch = 0
+        self.chosen = 0  # the epoch of the founding under way, or of the last one
         self.refused = ""  # why the last founding was given up
 
     @property
     def epoch(self) -> int:
-        return max(self._epoch, self.ctx.table.epoch)
+        return max(self.chosen, self.ctx.table.epoch)
 
     def found(self, epoch: int) -> None:
         ctx = self.ctx
@@ -240,7 +240,7 @@ class Founding:
         ctx.wanted, ctx.resigning = True, False
         self.applicant.withdraw()
         ctx.state = State.FOUNDING
-        self._epoch = epoch
+        self.chosen = epoch
         ctx.after(ctx.config.quarantine_ns, Timer.QUARANTINE)
         self.look()
 
@@ -269,15 +269,10 @@ class Founding:
         self.ctx.say(Rejected(reason))
         self.applicant.later()
 
-    def complete(self) -> None:
-        """The quarantine is over."""
-        if self.take_all(self._epoch):
-            self.ctx.own()
-
     def take_all(self, epoch: int) -> bool:
         """All tickets are this process's, under this epoch; it sits on the first."""
         ctx = self.ctx
-        self._epoch = epoch
+        self.chosen = epoch
         if epoch <= ctx.table.epoch:
             self.give_up(f"epoch {epoch} was seen elsewhere meanwhile")
             return False
@@ -411,7 +406,7 @@ class Ring(ABC):
 
     def hear(self, news: msg.RingNews, now: int) -> list[RingOutput]:
         """News of another member arrived by PrCast: late, more than once or never."""
-        era = msg.check_news(news, self.ctx.config.tickets)
+        era = msg.check_message(news, self.ctx.config.tickets)
         return self._step(now, lambda: self._hear(news) if self._plausible(era) else None)
 
     def wake(self, now: int) -> list[RingOutput]:
@@ -455,7 +450,8 @@ class Ring(ABC):
 
     def _quarantine_over(self) -> None:
         """The designated founder has heard of nobody."""
-        self.founding.complete()
+        if self.founding.take_all(self.founding.chosen):
+            self.ctx.own()
 
     @abstractmethod
     def _leave(self) -> None:

@@ -11,7 +11,6 @@ packed the same way: an incarnation without its count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -394,38 +393,35 @@ class Missing(_InCouncil, frozen=True, tag=106):
     """I am a voter of this council and do not know how it begins (rule C8)."""
 
 
-class Prepare(_InCouncil, frozen=True, tag=107):
+class _InBallot(_InCouncil, frozen=True):
+    ballot: Ballot
+
+
+class Prepare(_InBallot, frozen=True, tag=107):
     """Stand still and tell me what you know: I want to propose the next council (rule C8)."""
 
-    ballot: Ballot
 
-
-class Promise(_InCouncil, frozen=True, tag=108):
+class Promise(_InBallot, frozen=True, tag=108):
     """I stand still. `accepted`: the ballot in which I have accepted a next council, and who is in it."""
 
-    ballot: Ballot
     voter: MemberId
     accepted: tuple[Ballot, Voters] | None
     table: Ledger
 
 
-class Higher(_InCouncil, frozen=True, tag=109):
+class Higher(_InBallot, frozen=True, tag=109):
     """No: I have promised this ballot."""
 
-    ballot: Ballot
 
-
-class Accept(_InCouncil, frozen=True, tag=110):
+class Accept(_InBallot, frozen=True, tag=110):
     """Let these be the voters of the next council."""
 
-    ballot: Ballot
     voters: Voters
 
 
-class Accepted(_InCouncil, frozen=True, tag=111):
+class Accepted(_InBallot, frozen=True, tag=111):
     """I have accepted these voters."""
 
-    ballot: Ballot
     voter: MemberId
 
 
@@ -474,18 +470,10 @@ class ReleasedNews(_Message, frozen=True, tag=3):
 RingNews = JoinedNews | GoneNews | ReleasedNews
 
 
-def check_news(news: RingNews, tickets: int) -> int:
-    """Raise BadMessage when the news names a ticket that does not exist. Returns the highest era it names."""
-    if isinstance(news, GoneNews):
-        _tickets_exist(news, news.tickets, tickets)
-        return news.floor >> ERA_SHIFT
-    _tickets_exist(news, (news.holder.ticket,), tickets)
-    return news.holder.inc >> ERA_SHIFT
-
-
-def check_message(message: RingMessage, tickets: int) -> int:
-    """Raise BadMessage for what no member of a ring of that many tickets can have sent. Returns the highest era that
-    it names. (Tickets in hints, CJOIN's wish and REJECT's list, are ignored where they do not exist.)"""
+def check_message(message: RingMessage | RingNews, tickets: int) -> int:
+    """Raise BadMessage for what no member of a ring of that many tickets can have sent, or told everybody. Returns the
+    highest era that it names. (Tickets in hints, CJOIN's wish and REJECT's list, are ignored where they do not
+    exist.)"""
     named: list[int] = []
     era = max(_name(msgspec.structs.astuple(message), named) >> ERA_SHIFT, getattr(message, "era", 0))
     match message:
@@ -495,9 +483,14 @@ def check_message(message: RingMessage, tickets: int) -> int:
             named.extend(claimed)
         case Seats(table=table) | Promise(table=table) | Begin(table=table):
             era = max(era, table.era)
+        case GoneNews(tickets=gone, floor=floor):
+            named.extend(gone)
+            era = floor >> ERA_SHIFT
         case _:
             pass
-    _tickets_exist(message, named, tickets)
+    for ticket in named:
+        if not 0 <= ticket < tickets:
+            raise BadMessage(f"{type(message).__name__} names ticket {ticket}; there are 0..{tickets - 1}")
     return era
 
 
@@ -545,9 +538,3 @@ def _name(fields: tuple[Any, ...], named: list[int]) -> int:
         if inc > highest:
             highest = inc
     return highest
-
-
-def _tickets_exist(what: RingMessage | RingNews, named: Iterable[int], tickets: int) -> None:
-    for ticket in named:
-        if not 0 <= ticket < tickets:
-            raise BadMessage(f"{type(what).__name__} names ticket {ticket}; there are 0..{tickets - 1}")
