@@ -310,10 +310,9 @@ class Ring(ABC):
         return Incarnation.unpack(self.ctx.holder.inc) if self.ctx.holder else None
 
     @property
-    def tenure(self) -> tuple[int, int] | None:
+    def tenure(self) -> msg.Tenure | None:
         """The ticket and its incarnation, packed."""
-        holder = self.ctx.holder
-        return None if holder is None else (holder.ticket, holder.inc)
+        return self.ctx.holder.tenure if self.ctx.holder else None
 
     @property
     def told(self) -> int:

@@ -23,8 +23,7 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     tickets: int
     """n: how many members may publish at a time; entries of the cluster's vector clock. Control information grows
-    with it,
-    and so does the time until an exclusion is over (`temp_ns`)."""
+    with it, and so does the time until an exclusion is over (`temp_ns`)."""
     protocol: RingName = DEFAULT_RING
     k: int = 1
     """Failures of processes or links tolerated at a time among 2k+1 neighbours, or among a council of 2k+1 voters. A
@@ -36,8 +35,7 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     depend on it. At most half a round."""
     exclude_probability: float = 1.0
     """P_exclude: a weakly detected successor is excluded with this probability per round. Lower: fewer false
-    exclusions on links that
-    are slow now and then, and later recovery of tickets by `1 / P_exclude` rounds."""
+    exclusions on links that are slow now and then, and later recovery of tickets by `1 / P_exclude` rounds."""
     drift: float = 0.01
     """How much faster or slower than true time a member's clock may run. Safety depends on it, and on nothing else
     about time."""
@@ -100,8 +98,7 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def quarantine_ns(self) -> int:
         """How long a founder listens first: until every lease of an earlier ring has run out, and a round to be
-        heard in:
-        `lease + delta + round`."""
+        heard in: `lease + delta + round`."""
         return self.on_any_clock(self.lease_ns + self.delta_ns + self.round_ns)
 
     @property
@@ -118,8 +115,7 @@ def need_alive(size: int) -> int:
 
 def need_acks(size: int) -> int:
     """How many of an R of this size must agree to an exclusion: `floor(|R| / 2) + 1`, so that fewer than
-    `need_alive` are left
-    (rule 8). An empty R has no quorum: a coordinator that is alone cannot be excluded."""
+    `need_alive` are left (rule 8). An empty R has no quorum: a coordinator that is alone cannot be excluded."""
     return size // 2 + 1
 
 

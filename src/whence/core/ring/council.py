@@ -368,11 +368,9 @@ class Voting:
         return any(until > self.ctx.now for other, until in running.items() if other != holder)
 
     def on_read(self, sender: MemberId, m: msg.Read) -> None:
-        book = self.of(m.council, sender)
+        book, voter = self.of(m.council, sender), self.councils.me.member
         if book is not None:
-            self.councils.answer(
-                sender, msg.Seats(m.council, m.nonce, self.councils.me.member, book.table(self.ctx.now))
-            )
+            self.councils.answer(sender, msg.Seats(m.council, m.nonce, voter, book.table(self.ctx.now)))
 
     def on_claim(self, sender: MemberId, m: msg.Claim) -> None:
         book = self.of(m.council, sender)
