@@ -11,8 +11,8 @@ from tests.house.imports import ROOT
 HEAD = """\
 # What you can import
 
-One line each; `help(whence.join)` and the like say the rest. Nothing else is meant for applications. Made by
-`make api`.
+One line each; `help(whence.join)` and the like say the rest. Beside these, only what
+[trace.md](trace.md) names is meant for applications. Made by `make api`.
 """
 MODULES = ("whence", "whence.live", "whence.testing", "whence.audit", "whence.lab")
 

@@ -6,8 +6,8 @@ What it adds to its parts:
    expired lease.
 2. A new owner publishes only after it has delivered what the ticket's former owners published, as far as the ring
    knows.
-3. A joiner asks a member whose order promises at least as much for a snapshot: clock and application state at one point
-   of that member's delivery order. Meanwhile frames that arrive are kept, and its request for a ticket waits.
+3. A joiner asks a member whose order promises at least as much (as a last resort any) for a snapshot: clock and
+   application state at one point of that member's deliveries. Meanwhile it keeps frames and asks for no ticket.
 4. A peer that breaks the protocol is cut off. Nothing of its message counts or is forwarded: others would cut off
    whoever forwards it.
 """
@@ -52,7 +52,7 @@ MAX_CUT_OFF = 1024
 MAX_SNAPSHOTS = 8  # being taken for others at a time; further joiners are told `busy`
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
 HEIRS = 3  # members that get the recovery buffer of one that leaves
-LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back before leaving all the same
+LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back; then leave without waiting
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
@@ -119,12 +119,12 @@ class Member:
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
-        self._ambition: ports.FoundRing | ports.Coordinate | None = None  # for when there is a clock to publish by
+        self._ambition: ports.FoundRing | ports.Coordinate | None = None  # done once it has joined
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
     def handle(self, input: ports.Input, now: int) -> Outputs:
-        """Take an input; the outputs are to be carried out in order."""
+        """Take an input; how its outputs are carried out: `ports`."""
         out: Outputs = []
         if self.left:
             return out

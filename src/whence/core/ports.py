@@ -1,8 +1,8 @@
 """What goes into a member and what comes out: two closed vocabularies.
 
-A runtime (`net`, `sim`) feeds inputs to `Member.handle(input, now)` and carries out the outputs **in order**. `now` is
-the member's own clock in integer nanoseconds. Between inputs the runtime looks at `Member.wake_at` and hands in
-`Wake()` when that time has come; a `Wake` too early or too late is harmless.
+A runtime (`net`, `sim`) feeds inputs to `Member.handle(input, now)` and carries out the outputs: deliveries and
+snapshots **in order**; messages may leave after them. `now` is the member's own clock in integer nanoseconds. The
+runtime hands in `Wake()` when it is `Member.wake_at`; a `Wake` too early or too late is harmless.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Out(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ticket(_Out, frozen=True, gc=False):
-    """The state of this member's ticket changed: `granted`, `owner`, `leaving`, `released`, `lost`, `rejected`."""
+    """The state of this member's ticket changed: `granted`, `owner`, `released` or `lost`."""
 
     change: str
     ticket: int
@@ -182,7 +182,7 @@ class CutOff(_Out, frozen=True, gc=False):
 
 
 class Refused(_Out, frozen=True, gc=False):
-    """The application asked for something that is not possible now."""
+    """What the application asked for (`what`) is not possible."""
 
     what: str
     reason: str

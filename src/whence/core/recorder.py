@@ -1,7 +1,7 @@
 """A member's outputs as trace rows: the same for the simulator and for live runs (docs/trace.md).
 
-One row per event and step; `lseq` counts the rows of one member. Messages sent and received are not rows: an audit
-needs to know when an event was published, first seen, delivered or dropped, and by whom.
+A step of a frame is a row for each of its events; `lseq` counts the rows of one member. Messages are not rows: an
+audit needs to know when an event was published, first seen, delivered or dropped, and by whom.
 """
 
 from __future__ import annotations

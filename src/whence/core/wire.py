@@ -1,6 +1,6 @@
 """What members say to each other, as bytes and back. Decoding raises only RemoteErrors, whatever the bytes.
 
-Each room has its messages in its own `messages.py`; here they are one union. Numbers: 1..15 `cast`, 32..63 and 96..127
+Each package has its messages in `messages.py`; here they are one union. Numbers: 1..15 `cast`, 32..63 and 96..127
 `ring`, 64..95 `order`; only ever appended, never used again. A new field goes last, with a default.
 
 The types of the messages say what each field may be (`clock.bounds`), and msgspec checks it while it decodes. What

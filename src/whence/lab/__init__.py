@@ -1,4 +1,4 @@
-"""Simulate, size, reproduce. Everything here runs the members of the core; nothing of it is needed by an application.
+"""Simulate, size, reproduce. The simulator runs the members of the core. No application needs any of it.
 
 =================================== =====================================================================
 `run(scenario, seed=1)`             simulate one run: every step checked, every delivery judged (docs/simulator.md)

@@ -1,4 +1,4 @@
-"""Quantiles, and 95 % intervals from runs and counts: the only ones of the laboratory. Pure.
+"""Quantiles, and 95 % intervals from runs and counts, for all of `lab`. Pure.
 
 Estimates that are judged together (`of`) get wider intervals (Bonferroni), so that all of them cover at once with 95 %.
 Comparisons are paired: settings run with the same seeds, and the interval is that of the differences or ratios.

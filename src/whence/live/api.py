@@ -317,7 +317,7 @@ class Join:
         if not joined:
             raise NotJoined(
                 f"{node.cluster!r}: {len(entry.met)} members answered, but none gave its state within "
-                f"{entry.timeout:g} s. A member gives it when its application asks for the next event: is it reading?"
+                f"{entry.timeout:g} s. A member gives it at the next read: does its application read events?"
             )
         if entry.met and not entry.founder:  # somebody is there: do not come back with a view of oneself alone
             others = time.monotonic() + VIEW_TIMEOUT

@@ -123,13 +123,13 @@ class Tickets:
             )
         named = ", ".join(sorted(set(known.values())))
         if len(known) >= total:
-            return f"all {total} tickets are taken, by {named}: wait until one is given back, or found with more"
+            return f"all {total} tickets are taken, by {named}: wait until one is free, or create the ring with more"
         slow = (
             "the council has not granted one yet. It grants none while it replaces a voter: wait longer. A voter whose "
             "disk stands still does not vote: its log says so"
             if council is not None
             else "none of them has granted one yet. While they replace a crashed coordinator they grant nothing: wait "
-            "longer. If they have all stopped, found again"
+            "longer. If they have all stopped, create the ring again: whence node --create"
         )
         return f"{len(known)} of {total} tickets are taken, by {named}, and {slow}"
 
@@ -168,7 +168,7 @@ class Tickets:
             raise error
 
     async def room(self, for_reader: bool) -> Batch | None:
-        """Rule 3. Where to publish into, if there is room after one attempt to wait for it."""
+        """Rule 3. The batch to publish into; None if there is no room yet, after one attempt to wait for it."""
         node = self.node
         if node.scribe is not None and not node.backlog.full and node.full:
             await node.scribe.settled()

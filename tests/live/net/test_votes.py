@@ -66,7 +66,7 @@ def test_two_with_a_memory_and_a_decision(tmp_path: Path, caplog: pytest.LogCapt
                 assert a.council is not None and b.council is not None
                 assert a.council.says().startswith(f"council of 2 (this process, {HOMES[1]}): publishing survives the ")
                 assert f"survives the loss of {HOMES[1]} alone: start a third member" in a.council.says()
-                with pytest.raises(UsageError, match="there is nothing to found again"):
+                with pytest.raises(UsageError, match="do not create the ring again"):
                     await b.recreate(force=True)
                 a.abandon()
                 await first._close()

@@ -1,8 +1,8 @@
 """Judges every delivery against the true happened-before, never against the protocol's clocks. Incremental: one step at
 a time, each after the steps it depends on (`follow` puts rows of a trace into such an order).
 
-A unit is an event, or the events of one frame: published in one step, hence with one past. It is (origin, seq): the
-member that published it and that member's own count, from 1. The true past of a unit is prefix-closed per origin (a
+A unit is an event, or the events of one frame (the caller chooses): published in one step, hence with one past. It is
+(origin, seq): its publisher, and that member's own count, from 1. Its true past is prefix-closed per origin (a
 publisher's events follow one another), so one integer per origin describes it exactly, even when events are lost:
 
     X_q[o] = the largest seq of origin o in the past of anything q has delivered.

@@ -10,7 +10,7 @@ causal     inverted             `causal`, `reliable`                   no effect
 gap        over a gap           `reliable`                             nothing in the past of an event is skipped
 agreement  never delivered      `reliable`                             what a live member has, or a live publisher
                                                                        published, arrives
-silence    nothing delivered    all others                             a live member gets something of others
+silence    nothing delivered    all other orders                       a live member gets something of others
 rate       too many inverted    `probabilistic`                        a cluster inverts no larger share of deliveries
                                                                        than its contract allows (`rates`)
 drop       after a drop         everybody                              what a member dropped it does not deliver
@@ -20,8 +20,8 @@ two owners -                    everybody                              a ticket 
 
 `causal` and `reliable` include `fifo`: an inversion of one publisher's events breaks the rule `causal` there. `causal`
 may lose events and `probabilistic` may also invert a few of them; neither may deliver one twice. A trace does not tell
-what a contract allows: `rate` is judged where the caller says it. A cluster that is
-ordered by a mechanism of the survey uses the same five names: its members join as `causal`.
+what a contract allows: `rate` is judged only if the caller gives the bound. Members of a cluster that is ordered by a
+mechanism of the survey join as `causal`.
 """
 
 from __future__ import annotations

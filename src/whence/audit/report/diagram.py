@@ -25,7 +25,7 @@ class Suspect(NamedTuple):
 
 
 class Segment(msgspec.Struct):
-    """One incarnation of a member: a segment of a lane, and its steps."""
+    """One life of a process: a segment of a lane, and its steps."""
 
     name: str
     lane: int
@@ -38,7 +38,7 @@ class Segment(msgspec.Struct):
     end_ms: float
     base: tuple[int, int] | None = None
     """(segment, number of its steps) whose deliveries this one starts with: of a snapshot, or of its previous
-    incarnation."""
+    life."""
 
 
 class Diagram(msgspec.Struct):

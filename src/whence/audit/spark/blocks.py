@@ -28,7 +28,7 @@ KEYS: Final = ("run", "cluster", "member", "lseq", "kind")
 """Columns that have a value in every row."""
 
 REFUSED: Final = "\0refused"
-"""In the place of a run: a block of the quarantine. (The cluster spreads such blocks.)"""
+"""In the column `run`: a block of quarantined rows. (Its `cluster` only spreads such blocks over tasks.)"""
 
 Run = tuple[str, str]
 """A run and its cluster."""
@@ -153,7 +153,7 @@ def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatc
 
 
 def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
-    """The rows of these blocks, with all columns in their order (a quarantined row is written as it is)."""
+    """The rows of these blocks, with all columns in their order; one that no block has gets its default."""
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks_of_one]
     rows = pa.concat_tables(tables, promote_options="default")
     there, n = set(rows.column_names), rows.num_rows

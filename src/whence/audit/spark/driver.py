@@ -1,4 +1,4 @@
-"""Did order ever break? One driver, with three ways in: trace files with Spark, trace files in this process, and a
+"""Did order ever break? Three ways in, four designs: trace files with Spark, trace files in this process, and a
 DataFrame of one's own.
 
     rows -> gate -> coded columns -> judge -> findings -> tables, page, exit code
@@ -11,7 +11,7 @@ design     when                                                   how
 ========== ====================================================== ==================================================
 `local`    without Spark                                          this process reads the files of each run
 `runs`     each piece of a file is of one run (or all is small)   a task reads the files of its runs: no shuffle
-`shuffle`  files hold rows of several runs, and DataFrames        rows are packed by run, shuffled as blocks
+`shuffle`  files of several runs, JSON lines, and DataFrames      rows are packed by run, shuffled as blocks
 `giant`    a run is too large for one worker                      `whence.audit.spark.giant`
 ========== ====================================================== ==================================================
 """
@@ -184,7 +184,7 @@ class _Work:
     total: Summary = field(default_factory=Summary)
     files: dict[str, dict[str, int]] = field(default_factory=dict)
     best: tuple[tuple[int, int], str] = (-1, -1), ""
-    """How much there is to see in the run that the page shows, and the file of its view."""
+    """The run that the page is to show: how much there is to see in it, and the file of its view."""
 
     def here(self, pieces: Sequence[Piece]) -> None:
         """In this process."""

@@ -1,4 +1,4 @@
-"""Runs of clusters, judged in a task, many in one call; and the two ways in which what is found leaves it.
+"""Judges runs in a Spark task, many in one call. There are two ways for the findings to leave the task.
 
 As rows (`as_rows`): one DataFrame of all findings, a struct column for each table of which a row fills one. A table is
 a column of it, so one pass over the trace makes all of them. As files (`as_files`): the task writes the tables itself,

@@ -1,8 +1,8 @@
 """How far traces have grown: JSON lines to which members append, Parquet files that appear when complete.
 
 An offset is `{file: n}`, n the bytes of a JSON file (always behind a complete line), or the row groups of a Parquet
-file. What is between two offsets never changes, so a batch that is run again has the same rows. What is a row and what
-is not is `ingest`'s to say.
+file. What is between two offsets never changes, so a batch that is run again has the same rows. `ingest` decides
+what is a row.
 """
 
 from __future__ import annotations

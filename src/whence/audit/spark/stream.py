@@ -1,5 +1,5 @@
 """The audit of traces while they grow: the verdicts of the batch, on what a live cluster has written so far.
-Judged in this process, without Spark, row by row as they come, by `whence.audit.judge.follow`.
+Judged in this process, without Spark, row by row (`judge.follow`); it is here for the readers and tables of the batch.
 
 Nothing is lost or counted twice, whatever is killed when. In the directory `out`:
 

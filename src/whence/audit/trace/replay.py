@@ -33,7 +33,7 @@ def by_member(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def in_causal_order(rows: Iterable[Row]) -> Iterator[Row]:
     """Each member's steps by `lseq`; a receipt or delivery after the publish of its event; a join after its snapshot or
-    after the previous incarnation it resumes. Otherwise by time.
+    after the previous life it resumes. Otherwise by time.
 
     A cause that has no row is not waited for. Neither is a cyclic dependency, which only a false trace has: the effect
     then comes without its cause, as in the trace.

@@ -28,7 +28,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cluster: str
     """Which cluster; orders and ids are per cluster."""
     member: str
-    """Whose step: `address#boot`, one incarnation of one process."""
+    """Whose step: `address#boot`, one life of one process."""
     lseq: int
     """The order of this member's steps: 0, 1, 2, ... without gaps. The only order a reader may trust."""
     t_ns: int
@@ -42,8 +42,8 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ticket: int | None = None
     """The ticket it was published under, or that a `ticket` row is about."""
     clock: str | None = None
-    """The protocol's own timestamp, on `publish` rows: the entries `incarnation:seq` in ticket order with a space
-    between, `-` for none. The audit never reads it."""
+    """The protocol's own timestamp, on `publish` rows: with tickets `incarnation:seq` in their order with a space
+    between, `-` for none; without tickets see docs/trace.md. The audit never reads it."""
     age: int | None = None
     """Hops or rounds since the event was created, on `receive` rows."""
     bytes: int | None = None

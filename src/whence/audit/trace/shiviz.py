@@ -198,7 +198,7 @@ def _time_limit(path: str | os.PathLike[str]) -> Iterator[None]:
 def to_log(rows: Iterable[Row]) -> Iterator[str]:
     """Export a log for the viewer's upload, in pieces. Vector clocks are counted from publishes and deliveries: each
     member is a host whose own entry rises with every record; a receipt or delivery merges the clock of its publish, a
-    join that of its snapshot or previous incarnation. The protocol's own timestamps are not used."""
+    join that of its snapshot or previous life. The protocol's own timestamps are not used."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.run, row.cluster), []).append(row)

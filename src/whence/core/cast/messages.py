@@ -38,7 +38,7 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
     @property
     def key(self) -> tuple[MemberId, int]:
-        """Names the news within a cluster; no frame has such a key, whose parts are all ints."""
+        """Names the news within a cluster. It has two parts; a frame's key has three."""
         return (self.origin, self.number)
 
     @property

@@ -3,9 +3,9 @@
 A **frame** is a run of consecutive events of one ticket under one dependency vector. It is the unit of the causal
 check, of gossip and of recovery. Frames are immutable and the same at every member: never split or joined.
 
-Frames of a cluster without tickets: stamped by an (N, R, K) clock or by a mechanism of the SURVEY.
+In a cluster without tickets a frame is stamped by an (N, R, K) clock or by a mechanism of the SURVEY.
 
-Everybody may publish, so an event is `<owner, seq>`, and each owner counts its own frames. What clocks count are
+Everybody may publish there, so an event is `<owner, seq>`, and each owner counts its own frames. What clocks count are
 frames: one frame is one message of PCO17 or the SURVEY.
 """
 
@@ -85,7 +85,7 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=64)
 def around_seq(ticket: int, inc: int, owner: MemberId) -> tuple[str, str]:
-    """The text of an event id of this tenure, before and after its seq: the one place that writes ids of tickets."""
+    """The text of an event id of this tenure, before and after its seq."""
     return f"{ticket}:{Incarnation.unpack(inc)}:", f"@{owner}"
 
 

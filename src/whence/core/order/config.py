@@ -11,7 +11,7 @@ from whence.core.order.survey.config import MECHANISMS, SurveyConfig
 from whence.errors import ConfigError
 
 FREE_ORDERS = ("unordered", "fifo", "probabilistic")
-"""What a member of a cluster without tickets can have."""
+"""What a member of a cluster with a contract, so without tickets, can have."""
 TICKET_ORDERS = ("unordered", "fifo", "causal", "reliable")
 """What a member of a cluster with tickets can have."""
 OrderName = Literal["unordered", "fifo", "causal", "reliable", "probabilistic"]
@@ -19,7 +19,7 @@ Recovery = Literal["off", "R1", "Rk"]
 Replacement = Literal["fifo", "age"]
 ORDERS: tuple[str, ...] = get_args(OrderName)
 RANK = {name: rank for rank, name in enumerate(ORDERS)}
-"""How much an order promises: each includes those before it."""
+"""How much an order promises: each includes those before it. `probabilistic` ranks last, and includes neither."""
 RECOVERIES: tuple[str, ...] = get_args(Recovery)
 REPLACEMENTS: tuple[str, ...] = get_args(Replacement)
 

@@ -1,6 +1,6 @@
-"""Clusters with tickets: absurd timestamps, and who owns which incarnation.
+"""The delivery engine of clusters with tickets (CCC11 Algorithm 5). Also: absurd timestamps, who owns an incarnation.
 
-The delivery engine: one machine for `unordered`, `fifo`, `causal` and `reliable` (CCC11 Algorithm 5).
+One machine for `unordered`, `fifo`, `causal` and `reliable`.
 
 The orders differ in three answers only:
 

@@ -466,7 +466,7 @@ class Ordering(ABC, Generic[O, F]):
 
 
 def _key(frame: AnyFrame) -> Any:
-    """The key of a frame; what it is counted by goes with the layer."""
+    """The key of a frame."""
     return frame.key
 
 

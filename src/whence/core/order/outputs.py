@@ -1,8 +1,7 @@
-"""What the order layer tells its member: one class per step, each of which leaves one trace record.
+"""What the order layer tells its member: a class for each kind of step.
 
-`why_blocked`: which events are missing, who was asked, until when.
-
-What the order layer counts: nothing is dropped without a number rising.
+Also here: what `why_blocked` answers (which events are missing, who was asked, until when), and what the order layer
+counts: nothing is dropped without a number rising.
 """
 
 from __future__ import annotations
@@ -111,9 +110,9 @@ class MissingRange:
     """One run of missing events that a held event waits for."""
 
     ticket: int | None
-    """None in a cluster without tickets: then it is frames of an owner, not events of a tenure."""
+    """None in a cluster without tickets: then the range counts frames of an owner, not events of a tenure."""
     incarnation: str
-    """The tenure; without tickets, the owner."""
+    """Of the ticket's tenure; without tickets, the owner."""
     first: int
     last: int
     asked: dict[MemberId, int] = field(default_factory=dict)

@@ -13,7 +13,7 @@
    claims, or everything after would wait for ever. The difference is **owed**: a frame that comes late, and is old
    enough to be one of those, is delivered but does not count again.
 
-Checks of frames and snapshots under an (N, R, K) clock, and what is remembered of their owners.
+The module also checks frames and snapshots under an (N, R, K) clock, and remembers their owners.
 
 The delivery engine of a cluster without tickets: `probabilistic`, and beside it `fifo` and `unordered` (PCO17).
 

@@ -147,7 +147,7 @@ class World(Stage):
         return found
 
     def start(self, name: str, disk: bool, genesis: bool = False) -> None:
-        """Start a process, as a new incarnation."""
+        """Start a process, as a new life."""
         host = self.hosts[name]
         if not host.up:
             host.boot += 1

@@ -1,5 +1,4 @@
-"""The rules of a bridge, an interconnection server of its clusters (SURVEY 3.4).
-Pure.
+"""The rules of a bridge, the survey's interconnection server of clusters (SURVEY 3.4). Pure.
 
 1. The bridge is an ordinary member of each cluster, in an order that is causal. It publishes each global event that it
    delivers in one cluster in all others but those it has been in, in the order in which it delivers them, by one

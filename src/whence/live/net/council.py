@@ -114,7 +114,7 @@ def _listed(names: list[str], last: str) -> str:
 
 
 def council_of(member: Member, now: int) -> CouncilStatus | None:
-    """None: this cluster's ring has no council."""
+    """The council as this member sees it; None: this cluster's ring has none."""
     ring = member.ring
     if not isinstance(ring, CouncilRing):
         return None
@@ -161,7 +161,7 @@ async def force_found(node: Node, now: int) -> None:
     if not isinstance(ring, CouncilRing) or council is None:
         raise UsageError(f"{node.cluster!r} has no council: start one member again with --create (docs/operations.md)")
     if node.may_publish:
-        raise UsageError(f"{node.me} publishes under ticket {node.ticket}: there is nothing to found again")
+        raise UsageError(f"{node.me} publishes under ticket {node.ticket}: do not create the ring again")
     if council.voters and council.has_quorum:
         raise UsageError(f"enough voters answer, so publishing comes back by itself: {council.says()}")
     ring.founding.refused = ""

@@ -5,8 +5,8 @@ delivered by the member that the application has not yet processed, how many eve
 application whose state lives in memory, that state, and the end of the member's recovery buffer. It is a log: each
 batch appends one record, the last whole record counts. The contract with the runtime:
 
-1. `save(checkpoint, delivered, arrived)` after every batch, **before** its messages are sent and its frames are handed
-   to the application: what others or the application have seen is on disk.
+1. `save(checkpoint, delivered, arrived)` after every batch, **before** its frames are sent or handed to the
+   application: events that others or the application have seen are on disk. What may leave earlier: `outbox.split`.
 2. `processed(n)` when the application is done with n more events, that is, when it asks for the next one. An event
    that it was still busy with when the process died is shown to it again; no other is.
 3. After a restart: `load()`, then `next_boot()`; the frames of `Saved.queue`, without their first `Saved.skip` events,
@@ -22,7 +22,7 @@ Files of the directory, all private to their owner (0600):
     BOOT-GENERATION.journal           the log; the latest counts, the one before it is kept for people
     new                               the next generation while it is written: then synced, renamed, directory synced
 
-A log begins with a record of everything ; steps follow. When it is long, a new generation begins. After any
+A log begins with a record of everything; steps follow. When it is long, a new generation begins. After any
 failure to write, nothing more is appended to a log whose end is unknown: the next write begins a new generation
 with all that is not on disk yet. So a full disk costs time, not data.
 """
@@ -82,7 +82,7 @@ class _Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
     checkpoint: bytes | None = None
     queue: tuple[tuple[AnyFrame, int], ...] = ()
     kept: tuple[AnyFrame, ...] = ()
-    """Frames that arrived and are held back."""
+    """Frames that came into the recovery buffer `B`."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

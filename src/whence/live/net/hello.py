@@ -4,7 +4,7 @@
     D  len(target) target  packet   for this member alone, in this very life: rings and streams
     packet                          for whoever is in the cluster: gossip
 
-A packet (`wire.packet`) begins with its magic byte, which is neither letter.
+A packet (`wire.pack`) begins with its magic byte, which is neither letter.
 
 What all members have to have in common is compared before a member joins:
 

@@ -127,7 +127,7 @@ class Node:
     founds_until = 0
     """Until then whoever asks is told that it is about to found, so that nobody else does."""
     wake_at: int | None = None
-    """When a step is due though nothing may have gathered; as of the last step."""
+    """When a step is due even if there is no input until then; set by each step."""
     planned = NEVER
     """When its host wakes it."""
     silent_since: int | None = None

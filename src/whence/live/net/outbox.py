@@ -125,7 +125,7 @@ def split(out: Sequence[Output], promised: bool, digests: bool) -> tuple[list[Ou
     replaced as one that crashed. `digests`: those of rounds wait as well; else they are dropped."""
     early: list[Output] = []
     late: list[Output] = []
-    lighter: dict[int, Gossip] = {}  # by the identity of a message: one that goes to many is encoded once
+    lighter: dict[int, Gossip] = {}  # by the `id` of a message: its light form is made once, however many get it
     for o in out:
         if not isinstance(o, Send):
             late.append(o)

@@ -129,8 +129,8 @@ class EventIds(Sequence[str]):
 
 
 class Batch:
-    """Events that have their ids. The member stamps them before it handles anything else, so nothing can come between:
-    the ticket that they were accepted under is the one that they are published under."""
+    """Events that have their ids. No other input is handled between giving the ids and stamping: the ticket that they
+    were accepted under is the one that they are published under."""
 
     def __init__(self, numbering: Numbering, now: int, room: int, waits: bool) -> None:
         """`room`: events that the backlog of the own application has room for."""

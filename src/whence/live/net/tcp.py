@@ -1,9 +1,9 @@
 """Packets over TCP: whoever sends opens a connection and writes on it, whoever accepts one only reads.
 
-So there is no question whose a connection is. To each peer there are two lanes, each a connection of its own: the small
+So each connection has one sender. To each peer there are two lanes, each a connection of its own: the small
 reliable packets (the ring's, above all) do not wait behind gossip and snapshots, else a busy cluster would lose its
 tickets. The first packet on a connection is its opener's greeting; until that has passed the guard, a connection may
-send next to nothing and only for a short time. Records are as in `wire.stream`: four bytes of length, then the packet.
+send little, for a short time. Records are as in `wire.frame_stream`: four bytes of length, then the packet.
 
 What is bounded: what waits for a peer (datagram-class packets are dropped first, then the connection is given up), the
 connections that have not said who they are, all accepted connections, and the time any of them may stall. A host that
@@ -304,14 +304,14 @@ class Peer(asyncio.Protocol):
         self._short = 0  # connections in a row that ended soon after they began
         self._paused_at: float | None = None
         self.paused = False
-        """It does not read as fast as this process writes."""
+        """The peer reads more slowly than this process writes."""
         self._left_when_paused = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False  # by ourselves
 
     @property
     def behind(self) -> bool:
-        """It does not keep up, but there is hope."""
+        """The peer does not keep up, but not for so long yet that it is given up."""
         return self._paused_at is not None and self.owner.loop.time() - self._paused_at < self.owner.settings.patience
 
     def put(self, record: bytes, reliable: bool) -> None:

@@ -44,7 +44,7 @@ def unpack(data: bytes, where: str) -> Memory:
             pass
     raise CorruptJournal(
         f"{where} is no voter's memory, or a damaged one. Without it this process is a new voter: delete it if the "
-        "cluster has others, or else found again with --force"
+        "cluster has others, or else create the ring again with `whence node --force`"
     )
 
 

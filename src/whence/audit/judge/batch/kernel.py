@@ -3,7 +3,7 @@
 As in `judge.causality`, a past is one integer per origin: how many of its events are in it. Pasts are rows of a matrix,
 a column for each origin, in cells as small as the longest publisher allows (`cell`). Everything is decided column by
 column, so a run with many publishers is judged in blocks of columns that fit into `ROOM`, one after the other: each
-block goes through all rows, and adds what it sees to their verdicts. There is no other form for wide runs.
+block goes through all rows, and adds what it sees to their verdicts.
 
 For each run and block of columns:
 

@@ -1,10 +1,10 @@
 """A run that is too large to be judged at once, in pieces: each has all rows of some members.
 
-Only the steps of some members matter to others: of those that publish, or give a state that somebody begins with. Which
-states these are is `scouted` first. Then each piece is `outlined`: its steps that matter, as rows. From all outlines
-together it is `rebuilt` what each piece needs to know of the others (`Shared`): the past of every event, and the states
-that members begin with. Then the pieces are `judged`, side by side. What members lack, and who owned what, is found at
-the end, from the states that members ended with (`PieceEnd`).
+Others depend only on members that publish or give a state that somebody begins with. Which states these are is
+`scouted` first. Then each piece is `outlined`: its steps that matter, as rows. From all outlines together it is
+`rebuilt` what each piece needs to know of the others (`Shared`): the past of every event, and the states that members
+begin with. Then the pieces are `judged`, side by side. What members lack, and who owned what, is found at the end, from
+the states that members ended with (`PieceEnd`).
 """
 
 from __future__ import annotations
