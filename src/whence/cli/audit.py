@@ -92,7 +92,7 @@ def _check(args: argparse.Namespace) -> None:
         (shiviz and away, "--format shiviz reads and writes on this machine only: copy the logs here first"),
         (is_local(args.out) and Path(args.out).is_file(), f"--out {args.out} is a file; name a directory"),
         (local and args.measure, "--measure needs Spark: leave --engine local out"),
-        (local and (args.master or follow), "--master and --follow need Spark: leave --engine local out"),
+        (local and args.master, "--master needs Spark: leave --engine local out"),
     ):
         if wrong:
             raise UsageError(text)

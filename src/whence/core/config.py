@@ -20,11 +20,12 @@ from whence.core.order.contract import Contract
 from whence.core.order.sizing import buffer_size, needed_rounds
 from whence.core.order.survey.config import Duration, SurveyConfig
 from whence.core.ring import DEFAULT_RING, RingConfig, RingName
+from whence.core.wire import is_name
 from whence.errors import ConfigError
 
 MS = 1_000_000
 
-CLUSTER_NAME_BYTES = 64
+CLUSTER_NAME = 64
 LEAST_BUFFER = 4096
 """Frames: the smallest recovery buffer by formula."""
 LEAST_HISTORY = 16_384
@@ -48,8 +49,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How long a joiner waits for a snapshot before it asks another member."""
 
     def __post_init__(self) -> None:
-        if not self.cluster or len(self.cluster.encode()) > CLUSTER_NAME_BYTES:
-            raise ConfigError(f"cluster name must have 1 to {CLUSTER_NAME_BYTES} bytes, not {self.cluster!r}")
+        if not is_name(self.cluster) or len(self.cluster) > CLUSTER_NAME:
+            raise ConfigError(
+                f"cluster name must have 1 to {CLUSTER_NAME} visible ASCII characters, not {self.cluster!r}"
+            )
 
     @property
     def free(self) -> bool:

@@ -128,8 +128,8 @@ class Cluster:
 
     @property
     def silent_since(self) -> float | None:
-        """When this member lost the right to publish, by `time.monotonic()`. None while it has
-        it, and before it first got it."""
+        """When this member lost the right to publish, in seconds of the clock that counts while the machine sleeps
+        (`CLOCK_BOOTTIME`). None while it has the right, and before it first got it."""
         since = self._node.silent_since
         return None if since is None else since / 1e9
 

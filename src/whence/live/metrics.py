@@ -27,6 +27,7 @@ import msgspec
 
 import whence
 from whence.errors import UsageError
+from whence.live.net.host import boot_ns
 from whence.live.net.transport import parse_address, show_address
 
 if TYPE_CHECKING:
@@ -58,13 +59,13 @@ Check = Callable[[], str | None]
 
 def wishes(cluster: Cluster, contacts: bool, ticket: bool) -> list[Check]:
     """What a node wants and does not have: reasons for `/health`."""
-    began = time.monotonic()
+    began = boot_ns() / 1e9
 
     def alone() -> str | None:
         return None if len(cluster.members()) > 1 else f"{cluster.name}: knows no other member"
 
     def silenced() -> str | None:
-        without = 0.0 if cluster.may_publish else time.monotonic() - (cluster.silent_since or began)
+        without = 0.0 if cluster.may_publish else boot_ns() / 1e9 - (cluster.silent_since or began)
         return f"{cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
     return [check for check, on in ((alone, contacts), (silenced, ticket)) if on]

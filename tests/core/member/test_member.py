@@ -344,8 +344,9 @@ def test_same_seed_same_outputs() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="cluster name"):
-        Settings(members=5).config(3, cluster="")
+    for name in ("", "x" * 65, "café", "two words"):  # what the header of a packet cannot carry
+        with pytest.raises(ConfigError, match="cluster name"):
+            Settings(members=5).config(3, cluster=name)
     with pytest.raises(ConfigError, match="at least 1"):
         Settings(members=5).config(0)
     with pytest.raises(ConfigError, match="order must be one of"):

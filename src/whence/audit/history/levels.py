@@ -15,15 +15,6 @@ TRANSACTIONAL: Final[tuple[Level, ...]] = ("RC", "RA", "TCC")
 """From weak to strong: a history that satisfies one satisfies those before it."""
 REGISTERS: Final[tuple[Level, ...]] = ("CC", "CM", "CCv")
 
-TITLES: Final[dict[Level, str]] = {
-    "RC": "read committed",
-    "RA": "read atomic",
-    "TCC": "transactional causal consistency",
-    "CC": "causal consistency",
-    "CM": "causal memory",
-    "CCv": "causal convergence",
-}
-
 ALL: Final[tuple[Level, ...]] = LEVELS
 FROM_RA: Final[tuple[Level, ...]] = ("RA", "TCC")
 

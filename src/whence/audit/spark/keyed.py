@@ -21,7 +21,6 @@ import pyarrow as pa
 from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch.coding import READ, Run
 from whence.audit.judge.batch.tables import told, violations_table
-from whence.audit.spark import gate
 from whence.audit.spark.blocks import BLOCKS, REFUSED, pack, packed, unpacked
 from whence.audit.spark.tables import arrow_schema, spark_schema
 from whence.audit.trace import Row
@@ -48,6 +47,7 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     order; to write one for each is most of the work."""
     from pyspark.sql.streaming.state import GroupStateTimeout
 
+    from whence.audit.spark import gate  # needs pyspark, which `whence audit --follow` does without
     from whence.audit.spark.session import check_workers
 
     check_workers(df.sparkSession)

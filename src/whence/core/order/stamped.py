@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from whence.core.clock import MemberId, StampedFrame
-from whence.core.clock.bounds import earliest
+from whence.core.clock.bounds import MAX_STAMP_BYTES, earliest
 from whence.core.clock.event import Body, encode
 from whence.core.order.config import OrderConfig
 from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLayer
@@ -37,8 +37,6 @@ from whence.core.order.survey.first import Carried, FirstStamp, FirstState
 from whence.core.order.survey.registry import make
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
 
-MAX_STAMP_BYTES = 2 << 20
-"""Of a stamp or a state, as on the wire."""
 MAX_PLAIN_BYTES = 128 << 10
 """Of a stamp that carries no messages: `MAX_OWNERS` dated counts."""
 UNKNOWN: Span[str] = ("", 0, 1, 1)

@@ -63,13 +63,6 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return cast(Callable[P, R], _Compiled(function))
 
 
-def compiles() -> bool:
-    """Whether this process compiles; not with NUMBA_DISABLE_JIT."""
-    import numba
-
-    return not getattr(numba.config, "DISABLE_JIT", False)
-
-
 @contextmanager
 def interpreted(yes: bool = True) -> Iterator[None]:
     """Meanwhile this thread interprets the kernel. Compiling it, the first time on a machine, takes 20 s and more: for
