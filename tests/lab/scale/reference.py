@@ -104,7 +104,7 @@ def reference(run: Prepared) -> list[Process]:
             arrivals((now, m))
         sender = who[int(net.sender[m])]
         past = sender.known
-        stamp, freed = sender.pending.send(sender.keys)
+        stamp, freed = sender.pending.clock.stamp(sender.keys), sender.pending.retry()
         messages.append(Message(m, sender.keys, stamp, past))
         sender.known |= 1 << m
         sender.delivered |= 1 << m
