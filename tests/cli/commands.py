@@ -65,7 +65,10 @@ class Command:
             assert hit or self.process.poll() is None, f"it ended: {self.err}"
             return hit
 
-        match: re.Match[str] = until(found, f"notice {pattern!r}")
+        try:
+            match: re.Match[str] = until(found, f"notice {pattern!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it said {self.err}") from None
         return match
 
     @property

@@ -100,8 +100,9 @@ def test_killed_and_restarted_it_goes_on_where_it_was(start: Callable[..., Comma
     b_args = (*b_args, "--directory", tmp_path / "b", "--json")
     b = start(*b_args)
     c = start("node", "--cluster", "lobby", "--insecure", "--contact", a.address, "--publish")
-    for node in (a, b, c):  # three, for of two coordinators none survives a crash of one
+    for node in (a, b, c):  # three, since a council of two survives no crash
         node.notice("may publish")
+    a.notice(r"council of 3 ")
     a.say("1", "2")
     b.say("mine")
     until(lambda: b.heard('"1"', '"2"', '"mine"') and a.heard("mine"), "the first events")
