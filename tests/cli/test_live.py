@@ -399,7 +399,7 @@ def test_the_metrics_of_the_page_exist(start: Callable[..., Command]) -> None:
 @pytest.mark.long
 def test_a_witness_and_what_is_said_of_the_council(start: Callable[..., Command]) -> None:
     """Two publish and a witness votes: the founder is killed, and the other one publishes on. While it can, nobody may
-    found again."""
+    create the ring again."""
     a = start("node", "--cluster", "lobby", "--insecure", "--publish")
     join = ("--contact", a.address, "--insecure")
     b = start("node", "--cluster", "lobby", *join, "--publish", "--stay")

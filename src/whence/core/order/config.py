@@ -19,7 +19,7 @@ Recovery = Literal["off", "R1", "Rk"]
 Replacement = Literal["fifo", "age"]
 ORDERS: tuple[str, ...] = get_args(OrderName)
 RANK = {name: rank for rank, name in enumerate(ORDERS)}
-"""How much an order promises: each includes those before it. `probabilistic` ranks last, and includes neither."""
+"""How much an order promises: each includes those before it, but `probabilistic` neither `causal` nor `reliable`."""
 RECOVERIES: tuple[str, ...] = get_args(Recovery)
 REPLACEMENTS: tuple[str, ...] = get_args(Replacement)
 
