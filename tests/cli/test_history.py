@@ -29,6 +29,11 @@ def hole(tmp_path: Path) -> Path:
     return tmp_path / "hole.txt"
 
 
+def test_the_same_file_twice_is_told_twice(hole: Path, tmp_path: Path) -> None:
+    assert main(["history", str(hole), str(hole), "--out", str(tmp_path / "out")]) == 1
+    assert (tmp_path / "out" / "index.html").read_text().count("<h2") == 2
+
+
 def test_the_story(hole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(hole)]) == 1
     said = capsys.readouterr().out

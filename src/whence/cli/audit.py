@@ -198,7 +198,7 @@ def _watch(args: argparse.Namespace) -> int:
         for member, (steps, what) in list(last.waiting.items())[:5]:
             print(f"{steps:,} steps of {member} wait for {what}", file=sys.stderr)
         print(f"verdicts: {audit.out}", file=sys.stderr)
-    return VIOLATED if last.sums.violations else DOUBT if last.sums.doubts else CLEAN
+    return VIOLATED if last.sums.violations else DOUBT if last.sums.doubts or numbers["waiting"] else CLEAN
 
 
 def _on_signal() -> threading.Event:

@@ -40,4 +40,4 @@ async def _publish(args: argparse.Namespace) -> int:
         if args.json:
             counted = {"published": client.number - args.last, "last": client.number}
             print(json.dumps({"cluster": args.cluster, "client": client.client, **counted}), flush=True)
-    return 0
+        return 2 if lines and lines.too_long else 0

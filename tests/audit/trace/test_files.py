@@ -196,7 +196,16 @@ def test_a_half_line_is_named_and_does_not_spoil_what_follows(tmp_path: Path) ->
 
 def test_lines_that_are_no_rows_are_named(tmp_path: Path) -> None:
     good = msgspec.json.encode(sample(1)[0])
-    lines = [good, b"", b"{}", good.replace(b'"lseq":0', b'"lseq":"0"'), b"\xff", b"[1]", b"x" * 2_000_000, b"7"]
+    lines = [
+        good,
+        b"",
+        b"{}",
+        good.replace(b'"lseq":0', b'"lseq":"0"'),
+        b"\xff",
+        b'{"a":' * 5000,
+        b"x" * 2_000_000,
+        b"7",
+    ]
     lines += [good.replace(b'"version":%d' % TRACE_VERSION, b'"version":0'), good]
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n")

@@ -56,7 +56,7 @@ class Anomaly:
         return weakest(self.pattern)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HistoryReport:
     """The answer for one history."""
 

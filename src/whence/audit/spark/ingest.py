@@ -362,7 +362,7 @@ def _of_block(file: str, block: bytes, before: int, columns: Sequence[str]) -> R
     rows: list[Any] | None
     try:
         rows = decoder.decode_lines(block)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         rows = None
     at = list(range(before + 1, before + 1 + _lines(block)))
     if rows is None or len(rows) != len(at) or max(map(len, block.split(b"\n"))) >= LINE_LIMIT - 1:
@@ -370,7 +370,7 @@ def _of_block(file: str, block: bytes, before: int, columns: Sequence[str]) -> R
         for number, line in enumerate(BytesIO(block), before + 1):
             try:
                 row, why = decoder.decode(line), ""
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 why = ("" if line.endswith(b"\n") else "truncated: ") + str(error)
             if len(line) >= LINE_LIMIT:
                 why = f"longer than {LINE_LIMIT} bytes: not a whence trace"

@@ -68,7 +68,7 @@ class TraceReader(Iterator[Row]):
                     continue
                 try:
                     row = decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     cut = "" if line.endswith(b"\n") else "truncated: "
                     self._bad(TraceError(f"{where}: {cut}{error}"))
                     continue
