@@ -299,9 +299,10 @@ class Member:
             return
         join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
         join.nonce = self.rng.getrandbits(48)
-        # Only when every known member has said that it is weaker: one that has not answered may be stronger.
+        # Only when every known member has said that it is weaker, or a joiner too (it may wait for this one): a member
+        # that has not answered may be stronger.
         members = self.cast.members() or list(join.contacts)
-        last_resort = all(m in join.weaker for m in members)
+        last_resort = all(m in join.weaker or m in join.joining for m in members)
         request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.ordering.kind)
         out.append(ports.Send(join.asked, request, reliable=True))
 
@@ -418,8 +419,9 @@ class Member:
                     if message.reason not in ("joining", "weaker", "busy"):
                         self._wrong_kind(message.reason, out)
                         return
-                    if message.reason == "weaker" and len(self._join.weaker) < self.config.cast.max_view:
-                        self._join.weaker[sender] = None
+                    noted = {"weaker": self._join.weaker, "joining": self._join.joining}.get(message.reason, {})
+                    if len(noted) < self.config.cast.max_view:
+                        noted[sender] = None
                     self._join.retry_at = now + self.config.round_ns // 2
             case Snapshot():
                 self._on_snapshot(sender, message, now, out)
@@ -568,3 +570,4 @@ class _Join(msgspec.Struct):
     nonce: int = -1
     retry_at: int | None = None
     weaker: dict[MemberId, None] = {}
+    joining: dict[MemberId, None] = {}

@@ -343,6 +343,20 @@ def test_same_seed_same_outputs() -> None:
     assert outputs() == outputs()
 
 
+def test_two_joiners_of_a_stronger_order_do_not_wait_for_each_other() -> None:
+    """Neither can have said that it is weaker: all who are there are causal, and the other one is joining, too."""
+    net = MemberNet(["causal"] * 3, tickets=2)
+    net.coordinators(0)
+    net.publish(0, b"before")
+    net.run(500 * MS)
+    for name in ("m3#1", "m4#1"):
+        net.add(name, "reliable")
+    for name, other in (("m3#1", "m4#1"), ("m4#1", "m3#1")):
+        net.feed(name, ports.Start(("m0#1", other)))
+    net.run(5000 * MS)
+    assert [len(net[i].events) for i in (3, 4)] == [1, 1]
+
+
 def test_settings_are_checked() -> None:
     for name in ("", "x" * 65, "café", "two words"):  # what the header of a packet cannot carry
         with pytest.raises(ConfigError, match="cluster name"):
