@@ -18,7 +18,7 @@ PIP_TOOLS := pip-tools==7.6.2
 help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
 	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
-	@echo "make test     tests, with lint and types beside them (6 minutes on two free cores)"
+	@echo "make test     tests, with lint and types beside them (6 to 7 minutes on two free cores)"
 	@echo "make test-long  what takes longer: more seeds, larger clusters, soaks, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make api      docs/api.md again, the list of all names"
