@@ -1,4 +1,4 @@
-"""Read the imports of modules, and what a pure module may not do."""
+"""Every source and every page, read once; the imports of modules, and what a pure module may not do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ CODE = {  # every source that is ours, read once
     path: path.read_text(encoding="utf-8")
     for folder in ("src", "tests", "bench", "soak", "examples")
     for path in sorted((ROOT / folder).rglob("*.py"))
+}
+PAGES = {  # every page, read once
+    path: path.read_text(encoding="utf-8")
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PACKAGE.rglob("*.md")])
 }
 parsed = cache(ast.parse)
 TREES = {path: parsed(code) for path, code in CODE.items() if path.is_relative_to(PACKAGE)}

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.imports import PACKAGE, ROOT, TREES, WINGS, imports, impurities, name_of, room_of
+from tests.house.imports import PACKAGE, PAGES, ROOT, TREES, WINGS, imports, impurities, name_of, room_of
 
 PURE = ("core/", "audit/judge")
 EVERYBODY = {"", "errors", "files"}  # the package itself (its version), the errors, and writing files whole
 VOCABULARIES = {"core/clock", "core/config", "core/ports"}  # who may know a room may speak the vocabulary it speaks
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = PAGES[ROOT / "docs" / "architecture.md"]
 WINGS_AT_MOST, BESIDE, TESTS_AT_MOST = 54_000, 300, 34_200
 FUNCTION_LINES = 60
 LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line

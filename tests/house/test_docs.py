@@ -11,6 +11,7 @@ from types import ModuleType
 import msgspec
 
 import whence
+from tests.house.imports import PAGES, ROOT
 from whence.audit.trace import Row
 from whence.cli.parser import parser
 from whence.core.config import Settings
@@ -18,11 +19,11 @@ from whence.lab import plan as planner
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import load
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 
 def read(page: str) -> str:
-    return (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return PAGES[DOCS / f"{page}.md"]
 
 
 def test_the_figures_of_the_planner() -> None:
