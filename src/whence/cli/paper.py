@@ -41,7 +41,6 @@ def paper(args: argparse.Namespace) -> int:
             quick=args.quick,
             seed=args.seed,
             latencies=read_latencies(args.latencies or CITIES),
-            master=args.master,
             data=str(args.editing or ""),
             tell=tell,
         )

@@ -95,7 +95,7 @@ def _checked(args: argparse.Namespace, found: ClusterPlan) -> int:
     from whence.lab.paper.ccc11.planner import check
 
     with progress("simulating") as tick:
-        [done] = check([found.question], args.seeds, args.events, None, lambda done, total: tick(done / total, ""))
+        [done] = check([found.question], args.seeds, args.events, lambda done, total: tick(done / total, ""))
     if args.json:
         print(msgspec.json.encode({"plan": found, "check": done, "within": done.within}).decode())
         return 0 if done.within else 1

@@ -1,4 +1,4 @@
-"""The papers' experiments: files, claims, and the same numbers here and on Spark."""
+"""The papers' experiments: files and claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from whence.cli import main
 from whence.lab.latencies import CITIES, read_latencies
 from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
-from whence.lab.paper.frame import RunOptions, Study, on_arrays
+from whence.lab.paper.frame import RunOptions, Study, by_run, on_arrays
 from whence.lab.paper.pco17 import fig3
 from whence.lab.paper.run import load
 
@@ -60,8 +60,8 @@ def test_an_experiment_leaves_data_plot_and_claims(tmp_path: Path, monkeypatch: 
 def test_measure_keeps_the_runs_apart_and_their_deliveries_together() -> None:
     row = on_arrays(RunOptions(seed=2), [POINT], seeds=3)[0]
     assert row["deliveries"] >= 40_000
-    assert len(row["exact_rate_runs"]) == 3
-    assert row["exact_rate"] == pytest.approx(sum(row["exact_rate_runs"]) / 3)
+    assert len(row["runs"]) == 3 and row["deliveries"] == sum(by_run(row, "deliveries"))
+    assert row["exact_rate"] == pytest.approx(sum(by_run(row, "exact_rate")) / 3)
 
 
 def test_alerts_find_every_overtaken_message() -> None:
@@ -73,11 +73,3 @@ def test_alerts_find_every_overtaken_message() -> None:
 def test_recorded_latencies_are_used() -> None:
     rows = on_arrays(RunOptions(), [{**POINT, "latencies": read_latencies(CITIES), "skew": 5.0}], 1)
     assert rows[0]["p_nc"] > 0
-
-
-@pytest.mark.long
-def test_points_on_spark_are_the_same() -> None:
-    points = [{**POINT, "keys": k} for k in (1, 2)]
-    here, there = on_arrays(RunOptions(), points, 2), on_arrays(RunOptions(master="local[2]"), points, 2)
-    for a, b in zip(here, there, strict=True):
-        assert a["exact_rate_runs"] == b["exact_rate_runs"]

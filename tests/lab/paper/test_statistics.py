@@ -27,10 +27,6 @@ def row(seeds: int = 4, **numbers: Any) -> Row:
     return {**numbers, "seeds": seeds, "runs": runs}
 
 
-def rates(value: float, seeds: int = 8) -> list[float]:
-    return [value * (1 + 0.002 * i) for i in range(seeds)]
-
-
 def fails(name: str, statistics: Any) -> set[str]:
     """The claims that fail."""
     return {j.key for j in judged(name, statistics) if j.status == "fails"}
@@ -290,8 +286,7 @@ def fig3_rows(best: int, theory: float = 1.0) -> list[Row]:
             for k in ks:
                 rate = 1e-3 * (1 + abs(k - best))
                 numbers = {"exact_rate": rate, "eps_min": rate / 2, "eps_max": 2 * rate, "theory": theory}
-                one = {"part": part, "processes": n, "keys": k, "deliveries": 1e6, **numbers}
-                found.append(one | {f"{key}_runs": rates(value) for key, value in numbers.items()})
+                found.append(row(8, part=part, processes=n, keys=k, **numbers))
     return found
 
 
@@ -305,11 +300,8 @@ def test_figure_3_of_pco17() -> None:
 
 
 def points(x: str, values: dict[Any, float], **more: Any) -> list[Row]:
-    return [
-        {x: at, "exact_rate": v, "exact_rate_runs": rates(v), "theory_runs": rates(1.0), "overtaken": 5,
-         "unalerted4": 0, **more}
-        for at, v in values.items()
-    ]  # fmt: skip
+    counts = {"overtaken": 5, "unalerted4": 0, **more}
+    return [{**row(8, exact_rate=v, theory=1.0), **counts, x: at} for at, v in values.items()]
 
 
 def test_figures_4_to_6_of_pco17() -> None:
@@ -329,10 +321,9 @@ def test_figures_4_to_6_of_pco17() -> None:
 
 def test_loss_and_churn() -> None:
     grows = {x: 1 + 300 * x for x in sweeps.LOSSES}
-    shrunk = [{**r, "exact_rate_runs": rates(r["exact_rate"] / 1000)} for r in points("loss", grows)]
-    assert fails("pco17/loss", sweeps.lost(shrunk)) == set()
-    flat = [{**r, "unalerted4": 1, "exact_rate_runs": rates(9.0)} for r in points("loss", grows)]
-    assert fails("pco17/loss", sweeps.lost(flat)) >= {"doubles", "bound", "unalerted"}
+    assert fails("pco17/loss", sweeps.lost(points("loss", {x: rate / 1000 for x, rate in grows.items()}))) == set()
+    flat = dict.fromkeys(grows, 9.0)
+    assert fails("pco17/loss", sweeps.lost(points("loss", flat, unalerted4=1))) >= {"doubles", "bound", "unalerted"}
     same = dict.fromkeys(sweeps.RATES, 1e-3)
     assert fails("pco17/churn", sweeps.replaced(points("churn", same))) == set()
     worse = {**same, 100.0: 3e-3}
@@ -345,9 +336,7 @@ def alert_rows(missed: int, alarms: float, unalerted: int = 0) -> list[Row]:
         for value in values:
             one: Row = {"part": part, "keys": 4, "memory": 40, key: value, "overtaken": 4000, "unalerted4": unalerted}
             one |= {"unalerted5": missed if value == 40 else 400 // value if missed == 0 else missed * value}
-            for k, v in (("alerts4", alarms), ("alerts5", alarms / 5), ("overtaken", 1000.0)):
-                one[f"{k}_runs"] = rates(v, 4)
-            found.append(one)
+            found.append({**row(alerts4=alarms, alerts5=alarms / 5, overtaken=1000.0), **one})
     return found
 
 
@@ -363,9 +352,8 @@ def test_recorded_latencies() -> None:
         found = []
         for network, times, p in (("recorded", factor, overtaken), ("paper", 1.0, 0.01)):
             for k in latencies.KS:
-                one = {"network": network, "keys": k, "in_flight": 17.0, "exact_rate": times * rate(k)}
-                one |= {"exact_rate_runs": rates(times * rate(k)), "p_nc_runs": rates(p), "theory_runs": rates(1.0)}
-                found.append(one)
+                numbers = {"in_flight": 17.0, "exact_rate": times * rate(k), "p_nc": p, "theory": 1.0}
+                found.append(row(8, network=network, keys=k, **numbers))
         return found
 
     good = latencies.statistics(rows(lambda k: 1e-3 * (1 + abs(k - 4)), 0.9, 0.02))
@@ -387,13 +375,9 @@ def header_rows(exact: float = 0.0, errors: float = 1.0, small: int = 200, ticke
             some += [("vector clock", 2 * n, exact)]
             some += [(f"{publishers} tickets", publishers * ticket, exact)] if publishers else []
             for clock, size, errs in some:
-                one = {"clock": clock, "processes": n, "publishers": publishers, "bytes": size, "errors": errs}
-                one |= {
-                    "plain_bytes": size // 4 if "tickets" in clock else size,
-                    "deliveries": 10**6,
-                    "exact_rate_runs": rates(errs),
-                }
-                found.append(one)
+                plain = size // 4 if "tickets" in clock else size
+                one = {"clock": clock, "processes": n, "publishers": publishers, "bytes": size, "plain_bytes": plain}
+                found.append(row(8, **one, deliveries=10**6, errors=errs, exact_rate=errs))
     return found
 
 
@@ -413,7 +397,7 @@ def test_few_publishers_that_make_fewer_errors() -> None:
     rows = header_rows()
     for one in rows:
         if one["publishers"] == 25:
-            one["exact_rate_runs"] = rates(1e-5)
+            one["runs"] = row(8, exact_rate=1e-5)["runs"]
     assert fails("pco17/headers", headers.statistics(rows)) == {"few-publishers"}
 
 
@@ -448,16 +432,9 @@ def reach_rows(printed: float, sized: float, missed: float) -> list[Row]:
 
 
 def test_reach() -> None:
-    assert holds("ccc11/reach", reach.statistics(reach_rows(0.995, 0.997, 0.01))) == {
-        "reach-250",
-        "reach-sized",
-        "cover-250",
-    }
-    assert fails("ccc11/reach", reach.statistics(reach_rows(0.3, 0.9, 0.2))) == {
-        "reach-250",
-        "reach-sized",
-        "cover-250",
-    }
+    every = {"reach-250", "reach-sized", "cover-250"}
+    assert holds("ccc11/reach", reach.statistics(reach_rows(0.995, 0.997, 0.01))) == every
+    assert fails("ccc11/reach", reach.statistics(reach_rows(0.3, 0.9, 0.2))) == every
 
 
 # -- the survey

@@ -1,19 +1,17 @@
-"""What an experiment consists of, how it is run, and the runs of many settings, in local processes or on Spark."""
+"""What an experiment consists of, how it is run, and the runs of many settings."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from importlib import import_module
 from statistics import fmean
 from typing import Any
 
 import msgspec
 
-from whence.errors import UsageError
-from whence.lab.scale.run import point as scale_point
 from whence.lab.stats import Estimate
 
 Row = dict[str, Any]
@@ -41,8 +39,6 @@ class RunOptions(msgspec.Struct):
     seed: int = 0
     latencies: tuple[tuple[float, ...], ...] = ()
     """Round-trip times in ms, for the experiments that use them."""
-    master: str | None = None
-    """A Spark master to run the points on. Without one they run here."""
     tell: Callable[[float, str], None] | None = None
     data: str = ""
     """A file with an editing session, for the experiment that uses one. Empty: see
@@ -76,29 +72,21 @@ class Study(msgspec.Struct, frozen=True):
         return StudyOutcome(rows, self.statistics(rows), self.draw(rows) if self.draw else None, note)
 
 
-# -- many settings: a runner is named `module:function`, or `scale`, and takes a setting with its seed, as in `whence
-# sweep`
+# -- many settings: a runner is named `module:function`, and takes a setting with its seed, as in `whence sweep`
+
+ARRAYS = "whence.lab.scale.run:point"
+"""The runner of the array engine, which uses all cores for each setting."""
 
 
-def run_all(
-    runner: str, settings: Sequence[Setting], master: str | None = None, progress: Progress | None = None
-) -> list[Row]:
-    """The runner's result for each setting, in order. Raises UsageError for a run that failed."""
-    if master is not None:
-        return _on_spark(runner, settings, master)
-    jobs = min(len(settings), os.cpu_count() or 1)
-    if jobs <= 1:
-        return _collect(map(_call, [runner] * len(settings), settings), len(settings), progress)
-    with ProcessPoolExecutor(jobs) as pool:
-        return _collect(pool.map(_call, [runner] * len(settings), settings), len(settings), progress)
-
-
-def _collect(results: Iterable[Row], total: int, progress: Progress | None) -> list[Row]:
+def run_all(runner: str, settings: Sequence[Setting], progress: Progress | None = None) -> list[Row]:
+    """The runner's result for each setting, in order."""
     found: list[Row] = []
-    for result in results:
-        found.append(result)
-        if progress:
-            progress(len(found), total)
+    jobs = 1 if runner == ARRAYS else min(len(settings), os.cpu_count() or 1)
+    with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
+        for result in (map if pool is None else pool.map)(_call, [runner] * len(settings), settings):
+            found.append(result)
+            if progress:
+                progress(len(found), len(settings))
     return found
 
 
@@ -106,23 +94,6 @@ def _call(runner: str, setting: Setting) -> Row:
     module, _, function = runner.partition(":")
     found: Row = getattr(import_module(module), function)(dict(setting))
     return found
-
-
-def _on_spark(runner: str, settings: Sequence[Setting], master: str) -> list[Row]:
-    """One Spark task per setting; the results are the same as locally."""
-    from whence.audit.spark.session import session
-    from whence.audit.spark.sweep import Point, points, run_points
-
-    spark = session(master)
-    some = [
-        Point(f"{i:06}", 0, int(s.get("seed", 0)), json.dumps({k: v for k, v in s.items() if k != "seed"}))
-        for i, s in enumerate(settings)
-    ]
-    rows = run_points(points(spark, some).repartition(len(some)), runner).collect()
-    for row in rows:
-        if row["error"] is not None:
-            raise UsageError(f"a run failed: {row['setting']}, seed {row['seed']}: {row['error']}")
-    return [json.loads(row["result"]) for row in sorted(rows, key=lambda row: str(row["point"]))]
 
 
 def over_seeds(
@@ -137,7 +108,7 @@ def over_seeds(
 def grid(options: RunOptions, settings: Sequence[Row], seeds: int, runner: str, what: str = "runs") -> list[list[Row]]:
     """The results of each setting with each seed."""
     todo = [{**s, "seed": options.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
-    found = run_all(runner, todo, options.master, options.count(what))
+    found = run_all(runner, todo, options.count(what))
     return [found[i * seeds : (i + 1) * seeds] for i in range(len(settings))]
 
 
@@ -158,41 +129,19 @@ def total(row: Row, key: str) -> float:
     return sum(by_run(row, key))
 
 
-RUNS = ("exact_rate", "eps_min", "eps_max", "theory", "p_nc", "errors", "overtaken", "alerts4", "alerts5", "unalerted5")
-"""Results of the array engine that are kept run by run, for paired comparisons."""
+COUNTED = ("deliveries", "errors", "overtaken", "alerts4", "alerts5", "unalerted4", "unalerted5")
+"""Results of the array engine that add up over the runs of a point."""
 
 
 def on_arrays(options: RunOptions, points: Sequence[Row], seeds: int = 8) -> list[Row]:
     """Run each point on the array engine with several seeds, which share its deliveries. One row per point.
 
-    Points with the same seed, processes and rate have the same messages, so their `<figure>_runs` can be compared pair
-    by pair. Runs are independent; the deliveries of one run are not.
+    Points with the same seed, processes and rate have the same messages, so they can be compared run by run. Runs are
+    independent; the deliveries of one run are not.
     """
-    sized = [
-        {**p, "deliveries": p["deliveries"] / seeds, "seed": options.seed * 1000 + i}
-        for p in points
-        for i in range(seeds)
-    ]
-    found = _on_spark("scale", sized, options.master) if options.master else _one_by_one(options, sized)
-    rows = []
-    for i, p in enumerate(points):
-        runs = found[i * seeds : (i + 1) * seeds]
-        row: Row = {key: value for key, value in p.items() if key != "latencies"}
-        for key, first in runs[0].items():
-            if (key in row and key != "deliveries") or key in ("seed", "latencies", "threads"):
-                continue
-            values = [run[key] for run in runs]
-            row[key] = sum(values) if isinstance(first, int) or key.endswith("seconds") else fmean(values)
-            if key in RUNS:
-                row[f"{key}_runs"] = values
-        rows.append(row)
-    return rows
-
-
-def _one_by_one(options: RunOptions, points: Sequence[Row]) -> list[Row]:
-    """Each point uses all cores."""
+    shared = [{**point, "deliveries": point["deliveries"] / seeds, "threads": None} for point in points]
     found = []
-    for i, p in enumerate(points):
-        options.say(i / len(points), f"point {i + 1} of {len(points)}")
-        found.append(scale_point({**p, "threads": None}))
+    for point, runs in zip(points, grid(options, shared, seeds, ARRAYS, "points"), strict=True):
+        row = summary(point, runs, [key for key in point if key not in ("deliveries", "latencies")])
+        found.append(row | {key: round(total(row, key)) for key in COUNTED})
     return found

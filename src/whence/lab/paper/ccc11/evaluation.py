@@ -67,7 +67,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     uplink: int = 0
     """Bytes a second; 0: sizes cost nothing, and no connection fails."""
     rounds: int = 100
-    """StoredResult rounds."""
+    """Measured rounds."""
     loss: float = 0.0
     fanout: int = FANOUT
     termination: int = TERMINATION

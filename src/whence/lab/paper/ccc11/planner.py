@@ -89,7 +89,6 @@ def check(
     questions: Sequence[PlanQuestion],
     seeds: int,
     events: int,
-    master: str | None = None,
     progress: Progress | None = None,
     seed: int = 0,
 ) -> list[Check]:
@@ -100,7 +99,7 @@ def check(
         rounds = max(30, min(MESSAGES // (question.members * plan.fanout), round(events / plan.load)))
         one = {"question": msgspec.to_builtins(question), "rounds": rounds}
         todo += [{**one, "seed": seed * 1_000_003 + i * 1009 + s} for s in range(seeds)]
-    found = [msgspec.convert(r, Frames) for r in run_all(f"{__name__}:point", todo, master, progress)]
+    found = [msgspec.convert(r, Frames) for r in run_all(f"{__name__}:point", todo, progress)]
     checks = []
     for i, question in enumerate(questions):
         rounds = int(str(todo[i * seeds]["rounds"]))
@@ -170,7 +169,7 @@ def measure(options: RunOptions) -> list[Row]:
     """20 settings (4 with --quick), each simulated with several seeds."""
     count, seeds, events = (4, 2, 80) if options.quick else (20, 4, 200)
     asked, progress = questions(count, options.seed), options.count("runs")
-    return [_row(one) for one in check(asked, seeds, events, options.master, progress, options.seed)]
+    return [_row(one) for one in check(asked, seeds, events, progress, options.seed)]
 
 
 def _row(one: Check) -> Row:

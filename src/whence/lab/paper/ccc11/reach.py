@@ -60,7 +60,7 @@ def _reached(row: Row, of: int) -> Estimate:
 
 
 def draw(rows: list[Row]) -> Any:
-    """StoredResult against the model of `cast.sizing`."""
+    """Measured, against the model of `cast.sizing`."""
     figure, axes = panels(
         "CCC11: fanout 4, 5 hops, nothing lost",
         ("members", "events that reach all of them (%)"),

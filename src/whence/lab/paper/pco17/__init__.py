@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from whence.lab.paper.frame import Row
+from whence.lab.paper.frame import Row, by_run
 from whence.lab.paper.plots import error_bars
 from whence.lab.stats import Estimate, exact, mean, quotient, ratio
 
@@ -16,7 +16,7 @@ PAPER = {"processes": 1000, "entries": 100, "keys": 4, "rate": 200.0}
 
 
 def curve(axes: Any, rows: Sequence[Row], x: str, label: str, index: int, bound: str = "") -> None:
-    """StoredResult error rates with their 95 % intervals, and the paper's bound with the measured P_nc."""
+    """Measured error rates with their 95 % intervals, and the paper's bound with the measured P_nc."""
     seen = [row for row in rows if row["exact_rate"] > 0]  # a logarithmic axis has no zero
     found = [mean("", rates(row)) for row in seen]
     error_bars(axes, [row[x] for row in seen], found, label, index, least=0.01)
@@ -32,7 +32,7 @@ def band(axes: Any, rows: Sequence[Row], x: str, colour: str, label: str = "the 
 
 def rates(row: Row) -> list[float]:
     """The error rate of each run."""
-    return list(row["exact_rate_runs"])
+    return by_run(row, "exact_rate")
 
 
 def by_x(rows: Sequence[Row], x: str) -> dict[Any, list[float]]:
@@ -53,4 +53,4 @@ def unalerted(rows: Sequence[Row]) -> list[Estimate]:
 
 def by_bound(rows: Sequence[Row], x: str) -> list[Estimate]:
     """The error rate by the paper's bound with the measured P_nc, run by run."""
-    return [ratio(f"{x} = {row[x]:g}", rates(row), row["theory_runs"], len(rows)) for row in rows]
+    return [ratio(f"{x} = {row[x]:g}", rates(row), by_run(row, "theory"), len(rows)) for row in rows]

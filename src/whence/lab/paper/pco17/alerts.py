@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, on_arrays
 from whence.lab.paper.pco17 import PAPER, unalerted
 from whence.lab.paper.plots import COLOURS, count, panels
 from whence.lab.stats import Estimate, exact, mean, minus, ratio, share
@@ -39,11 +39,11 @@ def statistics(rows: list[Row]) -> Statistics:
     """At K = 4 unless said otherwise."""
     by_length = {row["memory"]: row for row in rows if row["part"] == "length"}
     four = next(row for row in rows if row["part"] == "keys" and row["keys"] == 4)
-    runs = list(zip(*(four[f"{k}_runs"] for k in ("alerts4", "alerts5", "overtaken")), strict=True))
+    runs = list(zip(*(by_run(four, k) for k in ("alerts4", "alerts5", "overtaken")), strict=True))
     enough, steps = by_length[40], list(pairwise(LENGTHS))
     return {
         "unalerted": unalerted(rows),
-        "over-estimates": [ratio("K = 4", four["alerts4_runs"], four["overtaken_runs"])],
+        "over-estimates": [ratio("K = 4", by_run(four, "alerts4"), by_run(four, "overtaken"))],
         "fewer-false": [mean("K = 4, L = 40", [(a5 - late) / (a4 - late) for a4, a5, late in runs])],
         "two-times": [exact(f"{enough['overtaken']} overtaken", enough["unalerted5"])],
         "longer": [less_missed(by_length[a], by_length[b], len(steps)) for a, b in steps],

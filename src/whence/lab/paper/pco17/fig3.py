@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import log
 
-from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, on_arrays
 from whence.lab.paper.pco17 import BOUND, PAPER, SHARE, band, by_bound, curve
 from whence.lab.paper.plots import COLOURS, error_bars, panels
 from whence.lab.stats import Estimate, exact, paired_quotient
@@ -77,7 +77,7 @@ def _at(row: Row, four: Row, figure: str) -> str:
 
 
 def _by_four(row: Row, four: Row, figure: str, of: int) -> Estimate:
-    return paired_quotient(_at(row, four, figure), row[f"{figure}_runs"], four[f"{figure}_runs"], of)
+    return paired_quotient(_at(row, four, figure), by_run(row, figure), by_run(four, figure), of)
 
 
 def draw(rows: list[Row]) -> object:

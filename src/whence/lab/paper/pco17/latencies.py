@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log
 
-from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, on_arrays
 from whence.lab.paper.pco17 import BOUND, PAPER, SHARE, by_bound, curve, rates
 from whence.lab.paper.plots import count, panels
 from whence.lab.stats import quotient, ratio
@@ -41,14 +41,14 @@ def statistics(rows: list[Row]) -> Statistics:
             for k in others
         ],
         "no-more": [quotient("K = 4", rates(recorded[4]), rates(plain[4]))],
-        "overtaken": [quotient("K = 4", recorded[4]["p_nc_runs"], plain[4]["p_nc_runs"])],
+        "overtaken": [quotient("K = 4", by_run(recorded[4], "p_nc"), by_run(plain[4], "p_nc"))],
         "by-overtaken": [quotient("K = 4", _per_overtaken(recorded[4]), _per_overtaken(plain[4]))],
         "bound": by_bound(list(recorded.values()), "keys"),
     }
 
 
 def _per_overtaken(row: Row) -> list[float]:
-    return [rate / p for rate, p in zip(rates(row), row["p_nc_runs"], strict=True)]
+    return [rate / p for rate, p in zip(rates(row), by_run(row, "p_nc"), strict=True)]
 
 
 def draw(rows: list[Row]) -> object:

@@ -1,7 +1,7 @@
 """SURVEY Table 1 with numbers: the cost of each mechanism in the same stack.
 
 All but one part run in the simulator: the real members, with each mechanism, over the same network, load and checks
-(`whence.lab.sim`). StoredResult are control information, blocking and messages against the number of processes and the
+(`whence.lab.sim`). Measured are control information, blocking and messages against the number of processes and the
 rate; a membership change (one process crashes, another joins by a snapshot, nobody stops); and the hostile world
 (`whence sim hostile-survey`).
 
