@@ -33,11 +33,7 @@ def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_ord
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
-        async with (
-            several("lobby", 3, **common) as (a, b, c),
-            b.publisher() as publisher,
-            c.publisher() as other,
-        ):
+        async with several("lobby", 3, **common) as (a, b, c), b.publisher() as publisher, c.publisher() as other:
             await other.ready()
             ids: list[str] = []
             for n in range(30):
@@ -59,34 +55,28 @@ def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_ord
     assert sum("publishing goes on" in s for s in said) >= 2
 
 
-def test_concurrent_calls_keep_their_order_across_a_loss() -> None:
-    async def main() -> None:
-        net = MemoryNetwork()
-        async with (
-            several("lobby", 2, transport=net, settings=fast()) as (a, b),
-            b.publisher() as publisher,
-        ):
-            await publisher.ready()
-            many = [b"%d" % n for n in range(3 * PART_FRAMES * FRAME_EVENTS)]
-            calls = [asyncio.create_task(publisher.publish_many(many))]
-            await asyncio.sleep(0)  # its first part is accepted
-            b._node.feed(Resign())
-            single = [b"later %d" % n for n in range(20)]
-            calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[:10]]
-            await until(lambda: b._node.ticket is None)
-            assert 0 < publisher.published < len(many)
-            b._node.feed(Coordinate())
-            calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[10:]]
-            ids = [name for names in await asyncio.wait_for(asyncio.gather(*calls), LIMIT) for name in names]
-            events = await collect(a, len(many) + 20)
-            assert [e.payload for e in events] == [*many, *single]
-            assert [e.id for e in events] == ids
-
-    run(main())
+async def test_concurrent_calls_keep_their_order_across_a_loss() -> None:
+    net = MemoryNetwork()
+    async with several("lobby", 2, transport=net, settings=fast()) as (a, b), b.publisher() as publisher:
+        await publisher.ready()
+        many = [b"%d" % n for n in range(3 * PART_FRAMES * FRAME_EVENTS)]
+        calls = [asyncio.create_task(publisher.publish_many(many))]
+        await asyncio.sleep(0)  # its first part is accepted
+        b._node.feed(Resign())
+        single = [b"later %d" % n for n in range(20)]
+        calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[:10]]
+        await until(lambda: b._node.ticket is None)
+        assert 0 < publisher.published < len(many)
+        b._node.feed(Coordinate())
+        calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[10:]]
+        ids = [name for names in await asyncio.wait_for(asyncio.gather(*calls), LIMIT) for name in names]
+        events = await collect(a, len(many) + 20)
+        assert [e.payload for e in events] == [*many, *single]
+        assert [e.id for e in events] == ids
 
 
 @pytest.mark.parametrize("order", ["unordered", "fifo", "causal", "reliable", "probabilistic"])
-def test_a_publish_that_need_not_wait_does_not_suspend_until_a_frame_is_full(order: str) -> None:
+async def test_a_publish_that_need_not_wait_does_not_suspend_until_a_frame_is_full(order: str) -> None:
     def turns(call: Coroutine[Any, Any, str]) -> tuple[int, str]:
         """How often a call suspends if nothing else happens meanwhile; 0 or 1 are told apart."""
         try:
@@ -97,256 +87,203 @@ def test_a_publish_that_need_not_wait_does_not_suspend_until_a_frame_is_full(ord
             call.send(None)
         return 1, over.value.value
 
-    async def main() -> None:
-        net = MemoryNetwork()
-        common = {"transport": net, "settings": fast(), "order": order}
-        async with (
-            several("lobby", 3, **common) as (a, b, c),
-            b.publisher() as publisher,
-        ):
-            await publisher.ready()
-            ids, suspended = [], []
-            for n in range(3):
-                await asyncio.sleep(0.3)  # the lease is renewed, rounds pass
-                await publisher.publish(b"first of turn %d" % n)  # after a look at the time, which may take a turn
-                before = len(ids)
-                while not suspended or len(suspended) == n:
-                    times, name = turns(publisher.publish(b"%d" % len(ids)))
-                    ids.append(name)
-                    if times:
-                        suspended.append(len(ids) - before)
+    net = MemoryNetwork()
+    common = {"transport": net, "settings": fast(), "order": order}
+    async with several("lobby", 3, **common) as (a, b, c), b.publisher() as publisher:
+        await publisher.ready()
+        ids, suspended = [], []
+        for n in range(3):
+            await asyncio.sleep(0.3)  # the lease is renewed, rounds pass
+            await publisher.publish(b"first of turn %d" % n)  # after a look at the time, which may take a turn
+            before = len(ids)
+            while not suspended or len(suspended) == n:
+                times, name = turns(publisher.publish(b"%d" % len(ids)))
+                ids.append(name)
+                if times:
+                    suspended.append(len(ids) - before)
+            await asyncio.sleep(0)
+        assert suspended == [FRAME_EVENTS - 1] * 3, "only the one that filled the frame"
+        for cluster in (a, c):
+            events = [e for e in await collect(cluster, len(ids) + 3) if not e.payload.startswith(b"first")]
+            assert [e.id for e in events] == ids
+            assert len({e.frame for e in events}) == 3
+
+
+async def test_a_loop_of_publishes_leaves_turns_of_the_loop_to_others() -> None:
+    async with whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a, a.publisher() as publisher:
+        await publisher.ready()
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
                 await asyncio.sleep(0)
-            assert suspended == [FRAME_EVENTS - 1] * 3, "only the one that filled the frame"
-            for cluster in (a, c):
-                events = [e for e in await collect(cluster, len(ids) + 3) if not e.payload.startswith(b"first")]
-                assert [e.id for e in events] == ids
-                assert len({e.frame for e in events}) == 3
+                turns += 1
 
-    run(main())
-
-
-def test_a_loop_of_publishes_leaves_turns_of_the_loop_to_others() -> None:
-    async def main() -> None:
-        async with (
-            whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a,
-            a.publisher() as publisher,
-        ):
-            await publisher.ready()
-            turns = 0
-
-            async def other() -> None:
-                nonlocal turns
-                while True:
-                    await asyncio.sleep(0)
-                    turns += 1
-
-            task = asyncio.create_task(other())
-            for n in range(20 * FRAME_EVENTS):
-                await publisher.publish(b"%d" % n)
-            assert turns >= 19, "one for each frame, after the first"
-            task.cancel()
-
-    run(main())
+        task = asyncio.create_task(other())
+        for n in range(20 * FRAME_EVENTS):
+            await publisher.publish(b"%d" % n)
+        assert turns >= 19, "one for each frame, after the first"
+        task.cancel()
 
 
-def test_it_publishes_in_clusters_without_tickets() -> None:
-    async def main() -> None:
-        net = MemoryNetwork()
-        common = {"transport": net, "settings": fast(), "order": "probabilistic"}
-        async with (
-            several("free", 2, **common) as (a, b),
-            b.publisher() as publisher,
-        ):
-            assert publisher.ticket is None
-            first = await publisher.publish(b"hello")
-            assert [e.id for e in await collect(a, 1)] == [first]
-
-    run(main())
+async def test_it_publishes_in_clusters_without_tickets() -> None:
+    net = MemoryNetwork()
+    common = {"transport": net, "settings": fast(), "order": "probabilistic"}
+    async with several("free", 2, **common) as (a, b), b.publisher() as publisher:
+        assert publisher.ticket is None
+        first = await publisher.publish(b"hello")
+        assert [e.id for e in await collect(a, 1)] == [first]
 
 
-def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
-    async def main() -> None:
-        net = MemoryNetwork()
-        common = {"transport": net, "settings": fast(), "tickets": 1}
-        async with (
-            several("lobby", 2, **common) as (_, b),
-            b.publisher(timeout=0.5) as publisher,
-        ):
-            await until(b.coordinators)
-            with pytest.raises(NoTicket, match="all 1 tickets are taken"):
-                await publisher.publish(b"in vain")
-            assert publisher.published == 0
-
-    run(main())
+async def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
+    net = MemoryNetwork()
+    common = {"transport": net, "settings": fast(), "tickets": 1}
+    async with several("lobby", 2, **common) as (_, b), b.publisher(timeout=0.5) as publisher:
+        await until(b.coordinators)
+        with pytest.raises(NoTicket, match="all 1 tickets are taken"):
+            await publisher.publish(b"in vain")
+        assert publisher.published == 0
 
 
-def test_a_payload_is_bytes() -> None:
-    async def main() -> None:
-        async with (
-            whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a,
-            a.publisher() as publisher,
-        ):
-            for payload, wrong in (("text", r"not str.*encode\(\)"), ({"a": 1}, "not dict"), (5, "not int")):
-                with pytest.raises(UsageError, match=wrong):
-                    await publisher.publish(payload)  # type: ignore[arg-type]
-            with pytest.raises(UsageError, match="list of payloads"):
-                await publisher.publish_many(b"abc")  # type: ignore[arg-type]
-            await publisher.publish_many([bytearray(b"1"), memoryview(b"2")])  # type: ignore[list-item]
-            assert [e.payload for e in await collect(a, 2)] == [b"1", b"2"]
-
-    run(main())
+async def test_a_payload_is_bytes() -> None:
+    async with whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a, a.publisher() as publisher:
+        for payload, wrong in (("text", r"not str.*encode\(\)"), ({"a": 1}, "not dict"), (5, "not int")):
+            with pytest.raises(UsageError, match=wrong):
+                await publisher.publish(payload)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="list of payloads"):
+            await publisher.publish_many(b"abc")  # type: ignore[arg-type]
+        await publisher.publish_many([bytearray(b"1"), memoryview(b"2")])  # type: ignore[list-item]
+        assert [e.payload for e in await collect(a, 2)] == [b"1", b"2"]
 
 
-def test_outside_its_block_a_publisher_is_an_error_also_at_the_creator() -> None:
-    async def main() -> None:
-        async with whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a:
-            publisher = a.publisher()
-            with pytest.raises(UsageError, match="inside the block"):
-                await publisher.publish(b"too early")
-            async with publisher, a.publisher() as other:
-                await publisher.publish(b"1")
-                await other.publish(b"2")
-            assert a.may_publish, "the founder keeps its ticket"
-            with pytest.raises(UsageError, match="inside the block"):
-                await publisher.publish(b"too late")
-            async with a.publisher() as open_publisher:
-                pass_on = asyncio.create_task(open_publisher.publish_many([b"3"] * 10))
-                a.abandon()
-                with pytest.raises(ClusterClosed):
-                    await pass_on
-
-    run(main())
+async def test_outside_its_block_a_publisher_is_an_error_also_at_the_creator() -> None:
+    async with whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+        publisher = a.publisher()
+        with pytest.raises(UsageError, match="inside the block"):
+            await publisher.publish(b"too early")
+        async with publisher, a.publisher() as other:
+            await publisher.publish(b"1")
+            await other.publish(b"2")
+        assert a.may_publish, "the founder keeps its ticket"
+        with pytest.raises(UsageError, match="inside the block"):
+            await publisher.publish(b"too late")
+        async with a.publisher() as open_publisher:
+            pass_on = asyncio.create_task(open_publisher.publish_many([b"3"] * 10))
+            a.abandon()
+            with pytest.raises(ClusterClosed):
+                await pass_on
 
 
-def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with (
-            whence.create("lobby", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a,
-            a.publisher() as publisher,
-        ):
-            early = asyncio.create_task(publisher.publish(b"never"))
-            await asyncio.sleep(0)  # it waits for the ticket
-            early.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await early
-            assert publisher.published == 0
-            await publisher.ready()
-            late = asyncio.create_task(publisher.publish(b"out"))
-            while not publisher.published:
-                await asyncio.sleep(0)
-            late.cancel()  # it waits for the journal
-            with pytest.raises(asyncio.CancelledError):
-                await late
-            assert publisher.published == 1
-            await publisher.publish(b"next")
-            assert [e.payload for e in await collect(a, 2)] == [b"out", b"next"]
-
-    run(main())
+async def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells(tmp_path: Path) -> None:
+    async with (
+        whence.create("lobby", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a,
+        a.publisher() as publisher,
+    ):
+        early = asyncio.create_task(publisher.publish(b"never"))
+        await asyncio.sleep(0)  # it waits for the ticket
+        early.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await early
+        assert publisher.published == 0
+        await publisher.ready()
+        late = asyncio.create_task(publisher.publish(b"out"))
+        while not publisher.published:
+            await asyncio.sleep(0)
+        late.cancel()  # it waits for the journal
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        assert publisher.published == 1
+        await publisher.publish(b"next")
+        assert [e.payload for e in await collect(a, 2)] == [b"out", b"next"]
 
 
-def test_the_ordinary_loop_with_a_burst_larger_than_the_queue() -> None:
+async def test_the_ordinary_loop_with_a_burst_larger_than_the_queue() -> None:
     """`async for event: await publish(answer)`: publishing must not wait for the reader that waits for it."""
+    net, trace = MemoryNetwork(), MemoryTrace()
+    common = {"transport": net, "trace": trace, "order": "reliable"}
+    async with (
+        whence.create("lobby", settings=fast(), **common) as a,
+        whence.join("lobby", [a.address], settings=fast(queue_events=20), **common) as b,
+        whence.join("lobby", [a.address], settings=fast(), **common) as c,
+    ):
 
-    async def main() -> None:
-        net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "trace": trace, "order": "reliable"}
-        async with (
-            whence.create("lobby", settings=fast(), **common) as a,
-            whence.join("lobby", [a.address], settings=fast(queue_events=20), **common) as b,
-            whence.join("lobby", [a.address], settings=fast(), **common) as c,
-        ):
+        async def answer() -> None:
+            async with b.publisher() as publisher:
+                answered = 0
+                async for event in b.events():
+                    if event.origin == a.me:
+                        await asyncio.wait_for(publisher.publish(b"re " + event.payload), LIMIT)
+                        answered += 1
+                    if answered == 200:
+                        return
 
-            async def answer() -> None:
-                async with b.publisher() as publisher:
-                    answered = 0
-                    async for event in b.events():
-                        if event.origin == a.me:
-                            await asyncio.wait_for(publisher.publish(b"re " + event.payload), LIMIT)
-                            answered += 1
-                        if answered == 200:
-                            return
-
-            answering = asyncio.create_task(answer())
-            await say(a, *(b"%d" % n for n in range(200)))
-            await asyncio.wait_for(answering, LIMIT)
-            events = await collect(c, 400)
-            assert [e.payload for e in events if e.origin == b.me] == [b"re %d" % n for n in range(200)]
-        assert_causal(trace)
-
-    run(main())
+        answering = asyncio.create_task(answer())
+        await say(a, *(b"%d" % n for n in range(200)))
+        await asyncio.wait_for(answering, LIMIT)
+        events = await collect(c, 400)
+        assert [e.payload for e in events if e.origin == b.me] == [b"re %d" % n for n in range(200)]
+    assert_causal(trace)
 
 
-def test_waiting_for_an_event_with_a_time_limit_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        async with whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a:
-            events = a.events()
-            for _ in range(50):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(anext(events), 0.001)
-            assert not a._node.changed.waiting
-
-    run(main())
+async def test_waiting_for_an_event_with_a_time_limit_leaves_nothing_behind() -> None:
+    async with whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+        events = a.events()
+        for _ in range(50):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(events), 0.001)
+        assert not a._node.changed.waiting
 
 
-def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_frames() -> None:
-    async def main() -> None:
-        net = MemoryNetwork()
-        async with (
-            several("lobby", 3, transport=net, settings=fast()) as (a, b, c),
-            b.publisher() as publisher,
-        ):
-            readers, ids = [a.events(), c.events()], []  # from now on nothing is thrown away
-            for n in range(30):
-                ids.append(await publisher.publish(b"%d" % n))
-                if n % 3 == 2:
-                    await asyncio.sleep(0.01)  # three events a frame
-            await until(lambda: all(len(reader.waiting()) == 30 for reader in readers))
-            got = [(await anext(readers[0])).payload]  # may let the loop turn: it has not been asked for some time
-            for _ in range(29):
-                with pytest.raises(StopIteration) as done:
-                    readers[0].__anext__().send(None)
-                got.append(done.value.value.payload)
-            assert got == [b"%d" % n for n in range(30)]
-            first = await anext(readers[1])  # the batch begins within a frame
-            read, sizes = [first], []
-            async for batch in c.batches(frames=4):
-                sizes.append(len(batch))
-                assert batch.payloads == [event.payload for event in batch] and batch.origins() == [b.me]
-                read += batch
-                if len(read) == 30:
-                    break
-            assert sizes == [11, 12, 6] and batch[-1] == read[-1] and batch[1:3] == read[-5:-3]
-            assert [event.payload for event in read] == got
-            assert [event.id for event in read] == ids
-            with pytest.raises(UsageError, match="1 frame or more, not 0"):
-                c.batches(0)
-
-    run(main())
+async def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_frames() -> None:
+    net = MemoryNetwork()
+    async with several("lobby", 3, transport=net, settings=fast()) as (a, b, c), b.publisher() as publisher:
+        readers, ids = [a.events(), c.events()], []  # from now on nothing is thrown away
+        for n in range(30):
+            ids.append(await publisher.publish(b"%d" % n))
+            if n % 3 == 2:
+                await asyncio.sleep(0.01)  # three events a frame
+        await until(lambda: all(len(reader.waiting()) == 30 for reader in readers))
+        got = [(await anext(readers[0])).payload]  # may let the loop turn: it has not been asked for some time
+        for _ in range(29):
+            with pytest.raises(StopIteration) as done:
+                readers[0].__anext__().send(None)
+            got.append(done.value.value.payload)
+        assert got == [b"%d" % n for n in range(30)]
+        first = await anext(readers[1])  # the batch begins within a frame
+        read, sizes = [first], []
+        async for batch in c.batches(frames=4):
+            sizes.append(len(batch))
+            assert batch.payloads == [event.payload for event in batch] and batch.origins() == [b.me]
+            read += batch
+            if len(read) == 30:
+                break
+        assert sizes == [11, 12, 6] and batch[-1] == read[-1] and batch[1:3] == read[-5:-3]
+        assert [event.payload for event in read] == got
+        assert [event.id for event in read] == ids
+        with pytest.raises(UsageError, match="1 frame or more, not 0"):
+            c.batches(0)
 
 
-def test_calls_that_wait_share_a_turn_of_the_loop() -> None:
+async def test_calls_that_wait_share_a_turn_of_the_loop() -> None:
     """Ten tasks on one publisher fill frames as one does: no call waits for the turn of another."""
+    net = MemoryNetwork()
+    async with whence.create("live", "a:1", transport=net, settings=fast()) as a, a.publisher() as publisher:
+        await publisher.ready()
 
-    async def main() -> None:
-        net = MemoryNetwork()
-        async with whence.create("live", "a:1", transport=net, settings=fast()) as a, a.publisher() as publisher:
-            await publisher.ready()
+        async def read() -> None:
+            async for _ in a.events():
+                pass
 
-            async def read() -> None:
-                async for _ in a.events():
-                    pass
+        reader = asyncio.create_task(read())
+        ids: list[str] = []
 
-            reader = asyncio.create_task(read())
-            ids: list[str] = []
+        async def speak(name: int) -> None:
+            for number in range(50):
+                ids.extend(await publisher.publish_many([b"%d %d %d" % (name, number, i) for i in range(20)]))
 
-            async def speak(name: int) -> None:
-                for number in range(50):
-                    ids.extend(await publisher.publish_many([b"%d %d %d" % (name, number, i) for i in range(20)]))
-
-            before = a.stats()["net.steps"]
-            await asyncio.gather(*map(speak, range(10)))
-            assert len(set(ids)) == publisher.published == 10_000
-            assert a.stats()["net.steps"] - before < 40  # 10,000 events are 20 full frames
-            reader.cancel()
-
-    run(main())
+        before = a.stats()["net.steps"]
+        await asyncio.gather(*map(speak, range(10)))
+        assert len(set(ids)) == publisher.published == 10_000
+        assert a.stats()["net.steps"] - before < 40  # 10,000 events are 20 full frames
+        reader.cancel()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.commands import Command, until
-from tests.live.net.live import LIMIT, enter, fast, run
+from tests.live.net.live import LIMIT, enter, fast
 from tests.live.net.live import until as soon
 from whence.cli import main
 from whence.errors import BadMessage, NotAccepted, UsageError
@@ -98,68 +98,59 @@ def client(some: list[Host], **more: Any) -> Client:
     return Client("lobby", [host.door.address for host in some], **{"insecure": True, **more})
 
 
-def test_each_event_once_in_order_though_members_die() -> None:
-    async def scene() -> None:
-        _, some = await hosts(5)  # of three coordinators one may crash, of two none
-        alive, said = list(some), list[bytes]()
+async def test_each_event_once_in_order_though_members_die() -> None:
+    _, some = await hosts(5)  # of three coordinators one may crash, of two none
+    alive, said = list(some), list[bytes]()
 
-        async def publish(payload: bytes) -> None:
-            said.append(payload)
-            assert await ann.publish(payload) == len(said)
+    async def publish(payload: bytes) -> None:
+        said.append(payload)
+        assert await ann.publish(payload) == len(said)
 
-        async with client(some[1:], client="ann") as ann:
-            for n in range(24):
-                await publish(b"%d" % n)
-                if n in (7, 15):  # the one that is asked first
-                    dead = next(host for host in alive if host.door.address == ann.via[0])
-                    alive.remove(dead)
-                    await dead.end(crash=True)
-                    ann.copies = min(ann.copies, len(alive) - 1)
-                    mourned = dead.cluster.me
-                    await publish(b"after %d" % n)
-                    await soon(lambda: all(mourned not in h.cluster.coordinators().values() for h in alive), "healed")  # noqa: B023
-        for host in alive:
-            await soon(lambda: len(host.read) >= len(said), "all is read")  # noqa: B023
-            assert host.payloads == said
-            assert [(one.client, one.number) for one in host.read] == [("ann", n + 1) for n in range(len(said))]
-        for host in alive:
-            await host.end()
-
-    run(scene())
+    async with client(some[1:], client="ann") as ann:
+        for n in range(24):
+            await publish(b"%d" % n)
+            if n in (7, 15):  # the one that is asked first
+                dead = next(host for host in alive if host.door.address == ann.via[0])
+                alive.remove(dead)
+                await dead.end(crash=True)
+                ann.copies = min(ann.copies, len(alive) - 1)
+                mourned = dead.cluster.me
+                await publish(b"after %d" % n)
+                await soon(lambda: all(mourned not in h.cluster.coordinators().values() for h in alive), "healed")  # noqa: B023
+    for host in alive:
+        await soon(lambda: len(host.read) >= len(said), "all is read")  # noqa: B023
+        assert host.payloads == said
+        assert [(one.client, one.number) for one in host.read] == [("ann", n + 1) for n in range(len(said))]
+    for host in alive:
+        await host.end()
 
 
-def test_a_client_that_asks_again_is_told_that_it_is_done() -> None:
-    async def scene() -> None:
-        _, some = await hosts(3)
-        for _ in range(2):
-            async with client(some, client="ann", last=0) as ann:
-                assert await ann.publish(b"once") == 1
-        assert some[0].door.stats["door.published"] == 1
-        async with client(some[1:], client="ann", last=1) as ann:  # of members that have not published for it
-            assert await ann.publish(b"twice") == 2
-        for host in some:
-            await soon(lambda: host.payloads == [b"once", b"twice"], "each once")  # noqa: B023
-            await host.end()
-
-    run(scene())
+async def test_a_client_that_asks_again_is_told_that_it_is_done() -> None:
+    _, some = await hosts(3)
+    for _ in range(2):
+        async with client(some, client="ann", last=0) as ann:
+            assert await ann.publish(b"once") == 1
+    assert some[0].door.stats["door.published"] == 1
+    async with client(some[1:], client="ann", last=1) as ann:  # of members that have not published for it
+        assert await ann.publish(b"twice") == 2
+    for host in some:
+        await soon(lambda: host.payloads == [b"once", b"twice"], "each once")  # noqa: B023
+        await host.end()
 
 
-def test_too_few_members_is_said_with_what_each_answered() -> None:
-    async def scene() -> None:
-        _, some = await hosts(2)
-        gone = some[1].door.address
-        await some[1].end()
-        async with client([some[0]], copies=1) as ann:
-            assert await ann.publish(b"there") == 1
-        with pytest.raises(NotAccepted, match="has it"):
-            async with Client("lobby", [some[0].door.address, gone], insecure=True, timeout=0.01) as ann:
-                await ann.publish(b"alone")
-        with pytest.raises(NotAccepted, match="a door of 'lobby'"):
-            async with Client("hall", [some[0].door.address], insecure=True, timeout=0.01) as ann:
-                await ann.publish(b"elsewhere")
-        await some[0].end()
-
-    run(scene())
+async def test_too_few_members_is_said_with_what_each_answered() -> None:
+    _, some = await hosts(2)
+    gone = some[1].door.address
+    await some[1].end()
+    async with client([some[0]], copies=1) as ann:
+        assert await ann.publish(b"there") == 1
+    with pytest.raises(NotAccepted, match="has it"):
+        async with Client("lobby", [some[0].door.address, gone], insecure=True, timeout=0.01) as ann:
+            await ann.publish(b"alone")
+    with pytest.raises(NotAccepted, match="a door of 'lobby'"):
+        async with Client("hall", [some[0].door.address], insecure=True, timeout=0.01) as ann:
+            await ann.publish(b"elsewhere")
+    await some[0].end()
 
 
 def test_what_makes_no_sense_is_refused_before_anything_is_sent() -> None:
@@ -176,95 +167,84 @@ def test_what_makes_no_sense_is_refused_before_anything_is_sent() -> None:
         asyncio.run(Client("lobby", ["127.0.0.1:1"], insecure=True).publish(b"x" * (1 << 20)))
 
 
-def test_doors_are_protected_as_members_are(tmp_path: Path) -> None:
+async def test_doors_are_protected_as_members_are(tmp_path: Path) -> None:
     keys.init(tmp_path / "keys")
     keys.issue(tmp_path / "keys", "door")
     keys.issue(tmp_path / "keys", "ann")
     keys.issue(tmp_path / "keys", "wall", role="receiver")
     keys.init(tmp_path / "other")
     keys.issue(tmp_path / "other", "eve")
+    _, secret = await hosts(1, secret="a passphrase of the members")
+    async with client(secret, insecure=False, secret="a passphrase of the members") as ann:
+        assert await ann.publish(b"with the secret") == 1
+    for wrong in ({"insecure": False, "secret": "another passphrase"}, {}):
+        with pytest.raises(NotAccepted):
+            async with client(secret, timeout=0.01, **wrong) as eve:
+                await eve.publish(b"without")
+    assert secret[0].door.stats["door.unauthentic"] >= 2
+    assert secret[0].payloads == [b"with the secret"]
+    await secret[0].end()
 
-    async def scene() -> None:
-        _, secret = await hosts(1, secret="a passphrase of the members")
-        async with client(secret, insecure=False, secret="a passphrase of the members") as ann:
-            assert await ann.publish(b"with the secret") == 1
-        for wrong in ({"insecure": False, "secret": "another passphrase"}, {}):
-            with pytest.raises(NotAccepted):
-                async with client(secret, timeout=0.01, **wrong) as eve:
-                    await eve.publish(b"without")
-        assert secret[0].door.stats["door.unauthentic"] >= 2
-        assert secret[0].payloads == [b"with the secret"]
-        await secret[0].end()
-
-        _, tls = await hosts(1, tls=tmp_path / "keys" / "door")
-        async with client(tls, insecure=False, tls=tmp_path / "keys" / "ann") as ann:
-            assert await ann.publish(b"with a certificate") == 1
-        for directory, why in ((tmp_path / "keys" / "wall", "receiver"), (tmp_path / "other" / "eve", "CA")):
-            with pytest.raises(NotAccepted, match=why):
-                async with client(tls, insecure=False, tls=directory, timeout=0.01) as eve:
-                    await eve.publish(b"without")
-        assert tls[0].payloads == [b"with a certificate"]
-        await tls[0].end()
-
-    run(scene())
+    _, tls = await hosts(1, tls=tmp_path / "keys" / "door")
+    async with client(tls, insecure=False, tls=tmp_path / "keys" / "ann") as ann:
+        assert await ann.publish(b"with a certificate") == 1
+    for directory, why in ((tmp_path / "keys" / "wall", "receiver"), (tmp_path / "other" / "eve", "CA")):
+        with pytest.raises(NotAccepted, match=why):
+            async with client(tls, insecure=False, tls=directory, timeout=0.01) as eve:
+                await eve.publish(b"without")
+    assert tls[0].payloads == [b"with a certificate"]
+    await tls[0].end()
 
 
-def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others() -> None:
-    async def scene() -> None:
-        _, some = await hosts(1)
-        where = parse_address(some[0].door.address)
-        for nonsense in (
-            b"GET / HTTP/1.1\r\n\r\n",
-            b"\0\0\0\0",
-            b"\xff\xff\xff\xff",
-            b"\0\0\0\x03abc",
-            os.urandom(500),
-        ):
-            reader, writer = await asyncio.open_connection(*where)
-            writer.write(nonsense)
-            with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed, without an answer"
-            writer.close()
+async def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others() -> None:
+    _, some = await hosts(1)
+    where = parse_address(some[0].door.address)
+    for nonsense in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\0",
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x03abc",
+        os.urandom(500),
+    ):
         reader, writer = await asyncio.open_connection(*where)
-        line = Line(reader, writer, Plain())
-        await line.say(ClientGreeting())
-        await line.say(Request("lobby", "ann", 5, b"its predecessors are not here"))
-        writer.close()  # gone while it waits
-        async with client(some) as ann:
-            assert await ann.publish(b"hello") == 1
-        assert some[0].payloads == [b"hello"]
-        await some[0].end()
+        writer.write(nonsense)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed, without an answer"
+        writer.close()
+    reader, writer = await asyncio.open_connection(*where)
+    line = Line(reader, writer, Plain())
+    await line.say(ClientGreeting())
+    await line.say(Request("lobby", "ann", 5, b"its predecessors are not here"))
+    writer.close()  # gone while it waits
+    async with client(some) as ann:
+        assert await ann.publish(b"hello") == 1
+    assert some[0].payloads == [b"hello"]
+    await some[0].end()
 
-    run(scene())
 
-
-def test_strangers_at_the_door_make_it_keep_next_to_nothing() -> None:
+async def test_strangers_at_the_door_make_it_keep_next_to_nothing() -> None:
     """Each sends the beginning of a record of a megabyte, or nothing at all."""
-
-    async def scene() -> None:
-        _, some = await hosts(1)
-        where = parse_address(some[0].door.address)
-        listener = some[0].door._listener
-        idle = []
-        for _ in range(3 * MAX_STRANGERS):
-            reader, writer = await asyncio.open_connection(*where)
-            idle.append(writer)
-            assert len(listener.strangers) <= MAX_STRANGERS
-        await soon(lambda: listener.stats.refused >= MAX_STRANGERS, "the oldest made room")
-        for size in (GREETING_BYTES + 1, 1 << 20):
-            reader, writer = await asyncio.open_connection(*where)
-            writer.write(size.to_bytes(4, "big") + bytes(200))
-            with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed before the record is whole"
-            writer.close()
-        async with client(some) as ann:
-            assert await ann.publish(b"hello") == 1
-        await soon(lambda: not listener.strangers, "a greeting has to come in time")
-        for writer in idle:
-            writer.close()
-        await some[0].end()
-
-    run(scene())
+    _, some = await hosts(1)
+    where = parse_address(some[0].door.address)
+    listener = some[0].door._listener
+    idle = []
+    for _ in range(3 * MAX_STRANGERS):
+        reader, writer = await asyncio.open_connection(*where)
+        idle.append(writer)
+        assert len(listener.strangers) <= MAX_STRANGERS
+    await soon(lambda: listener.stats.refused >= MAX_STRANGERS, "the oldest made room")
+    for size in (GREETING_BYTES + 1, 1 << 20):
+        reader, writer = await asyncio.open_connection(*where)
+        writer.write(size.to_bytes(4, "big") + bytes(200))
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed before the record is whole"
+        writer.close()
+    async with client(some) as ann:
+        assert await ann.publish(b"hello") == 1
+    await soon(lambda: not listener.strangers, "a greeting has to come in time")
+    for writer in idle:
+        writer.close()
+    await some[0].end()
 
 
 @given(st.binary(max_size=100))

@@ -88,63 +88,48 @@ def test_first_start_total_restart_and_lost_disks(tmp_path: Path, lost: tuple[st
     run(_machines(tmp_path, lost))
 
 
-def test_a_node_that_is_started_again_joins(tmp_path: Path) -> None:
+async def test_a_node_that_is_started_again_joins(tmp_path: Path) -> None:
     """Also the one that founded: the ring lives at the other two."""
-
-    async def main() -> None:
-        machines = Machines(tmp_path)
-        await machines.start(*PEERS)
-        await machines.talk("one")
-        await machines.up.pop(PEERS[0])[0].aclose()
-        await machines.start(PEERS[0])
-        assert machines.founders() == []
-        await machines.talk("two")
-        await machines.stop()
-
-    run(main())
+    machines = Machines(tmp_path)
+    await machines.start(*PEERS)
+    await machines.talk("one")
+    await machines.up.pop(PEERS[0])[0].aclose()
+    await machines.start(PEERS[0])
+    assert machines.founders() == []
+    await machines.talk("two")
+    await machines.stop()
 
 
-def test_a_machine_that_is_gone_for_good_is_taken_out_of_the_lists(tmp_path: Path) -> None:
-    async def main() -> None:
-        machines = Machines(tmp_path)
-        await machines.start(*PEERS)
-        before = await machines.talk("one")
-        await machines.power_cut(*PEERS)
-        await machines.start(*PEERS[:2], peers=PEERS[:2])
-        assert len(machines.founders()) == 1
-        assert not set(before) & set(await machines.talk("two"))
-        await machines.stop()
-
-    run(main())
+async def test_a_machine_that_is_gone_for_good_is_taken_out_of_the_lists(tmp_path: Path) -> None:
+    machines = Machines(tmp_path)
+    await machines.start(*PEERS)
+    before = await machines.talk("one")
+    await machines.power_cut(*PEERS)
+    await machines.start(*PEERS[:2], peers=PEERS[:2])
+    assert len(machines.founders()) == 1
+    assert not set(before) & set(await machines.talk("two"))
+    await machines.stop()
 
 
-def test_a_listed_node_that_is_started_again_heals_a_lost_ring(tmp_path: Path) -> None:
+async def test_a_listed_node_that_is_started_again_heals_a_lost_ring(tmp_path: Path) -> None:
     """Two of three are killed at once: the third loses its ticket. Both are started again; one founds the ring."""
-
-    async def main() -> None:
-        machines = Machines(tmp_path)
-        await machines.start(*PEERS)
-        await machines.talk("one")
-        left = machines.up[PEERS[0]][1]
-        await left.wait_for(lambda: left.council is not None and len(left.council.voters) == 3)
-        await machines.power_cut(*PEERS[1:])
-        await left.wait_for(lambda: not left.may_publish)
-        await machines.start(*PEERS[1:])
-        await machines.talk("two")
-        await machines.stop()
-
-    run(main())
+    machines = Machines(tmp_path)
+    await machines.start(*PEERS)
+    await machines.talk("one")
+    left = machines.up[PEERS[0]][1]
+    await left.wait_for(lambda: left.council is not None and len(left.council.voters) == 3)
+    await machines.power_cut(*PEERS[1:])
+    await left.wait_for(lambda: not left.may_publish)
+    await machines.start(*PEERS[1:])
+    await machines.talk("two")
+    await machines.stop()
 
 
-def test_nobody_founds_while_a_peer_is_silent(tmp_path: Path) -> None:
+async def test_nobody_founds_while_a_peer_is_silent(tmp_path: Path) -> None:
     """It may be on the other side of a partition, with a ring. The error names it and says what to do."""
-
-    async def main() -> None:
-        machines = Machines(tmp_path)
-        with pytest.raises(whence.NotJoined, match=r"no answer from 127\.0\.0\.1:7003\. .*take it out of every list"):
-            await machines.start(*PEERS[:2], timeout=1.5)
-
-    run(main())
+    machines = Machines(tmp_path)
+    with pytest.raises(whence.NotJoined, match=r"no answer from 127\.0\.0\.1:7003\. .*take it out of every list"):
+        await machines.start(*PEERS[:2], timeout=1.5)
 
 
 def test_a_node_that_is_not_in_its_list_is_told() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import assert_causal, collect, enter, fast, run, several, until
+from tests.live.net.live import assert_causal, collect, enter, fast, several, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.core.ports import Coordinate
@@ -59,212 +59,189 @@ async def converse(clusters: list[whence.Cluster], speakers: int, events: int, s
 
 
 @pytest.mark.parametrize(("order", "drop"), [("causal", 0.0), ("reliable", 0.05)])
-def test_a_real_cluster_passes_the_oracle(order: str, drop: float) -> None:
-    async def main() -> None:
-        trace = MemoryTrace()
-        common: dict[str, Any] = {"secret": SECRET, "order": order, "trace": trace}
-        async with AsyncExitStack() as stack:
-            clusters: list[whence.Cluster] = []
-            for i in range(4):
-                contacts = [c.address for c in clusters[:2]]
-                faults = Faults(drop=drop, seed=i)
-                joining = enter("live", contacts, faults=faults, settings=fast(), **common)
-                clusters.append(await stack.enter_async_context(joining))
-            await converse(clusters, 3, 120)
-            stats = [c.stats() for c in clusters]
-            assert not any(s["cut_off"] or s["net.unauthentic"] or s["net.bad_packet"] for s in stats), stats
-            if drop:
-                assert any(s["net.lost_on_purpose"] for s in stats) and any(s["order.recovered"] for s in stats)
-        assert_causal(trace)
-        assert judge(trace.rows).published >= 360
-
-    run(main())
+async def test_a_real_cluster_passes_the_oracle(order: str, drop: float) -> None:
+    trace = MemoryTrace()
+    common: dict[str, Any] = {"secret": SECRET, "order": order, "trace": trace}
+    async with AsyncExitStack() as stack:
+        clusters: list[whence.Cluster] = []
+        for i in range(4):
+            contacts = [c.address for c in clusters[:2]]
+            faults = Faults(drop=drop, seed=i)
+            joining = enter("live", contacts, faults=faults, settings=fast(), **common)
+            clusters.append(await stack.enter_async_context(joining))
+        await converse(clusters, 3, 120)
+        stats = [c.stats() for c in clusters]
+        assert not any(s["cut_off"] or s["net.unauthentic"] or s["net.bad_packet"] for s in stats), stats
+        if drop:
+            assert any(s["net.lost_on_purpose"] for s in stats) and any(s["order.recovered"] for s in stats)
+    assert_causal(trace)
+    assert judge(trace.rows).published >= 360
 
 
-def test_members_of_all_orders_live_together() -> None:
-    async def main() -> None:
-        trace = MemoryTrace()
-        async with AsyncExitStack() as stack:
-            clusters: list[whence.Cluster] = []
-            for order in ("reliable", "causal", "fifo", "unordered"):
-                joining = enter(
-                    "live",
-                    [c.address for c in clusters[:1]],
-                    insecure=True,
-                    order=order,
-                    trace=trace,
-                    faults=Faults(drop=0.03, seed=len(clusters)),
-                    settings=fast(),
-                )
-                clusters.append(await stack.enter_async_context(joining))
-            async with clusters[0].publisher() as one, clusters[3].publisher() as two:
-                for n in range(100):
-                    await one.publish(b"1/%d" % n)
-                    await two.publish(b"2/%d" % n)
-                events = await collect(clusters[0], 200)
-                assert len({e.id for e in events}) == 200
-        assert_causal(trace, settled=False)
-
-    run(main())
+async def test_members_of_all_orders_live_together() -> None:
+    trace = MemoryTrace()
+    async with AsyncExitStack() as stack:
+        clusters: list[whence.Cluster] = []
+        for order in ("reliable", "causal", "fifo", "unordered"):
+            joining = enter(
+                "live",
+                [c.address for c in clusters[:1]],
+                insecure=True,
+                order=order,
+                trace=trace,
+                faults=Faults(drop=0.03, seed=len(clusters)),
+                settings=fast(),
+            )
+            clusters.append(await stack.enter_async_context(joining))
+        async with clusters[0].publisher() as one, clusters[3].publisher() as two:
+            for n in range(100):
+                await one.publish(b"1/%d" % n)
+                await two.publish(b"2/%d" % n)
+            events = await collect(clusters[0], 200)
+            assert len({e.id for e in events}) == 200
+    assert_causal(trace, settled=False)
 
 
-def test_tls_with_roles(tmp_path: Path) -> None:
+async def test_tls_with_roles(tmp_path: Path) -> None:
     keys.init(tmp_path)
     for name, role in (("alice", "publisher"), ("bob", "publisher"), ("eve", "receiver")):
         keys.issue(tmp_path, name, role)
     other = tmp_path / "other"
     keys.init(other)
     keys.issue(other, "mallory", "publisher")
-
-    async def main() -> None:
-        common: dict[str, Any] = {"settings": fast()}
-        async with (
-            whence.create("live", tls=tmp_path / "alice", **common) as a,
-            whence.join("live", [a.address], tls=tmp_path / "bob", **common) as b,
-            whence.join("live", [a.address], tls=tmp_path / "eve", **common) as e,
-        ):
-            with pytest.raises(UsageError, match="may only receive"):
-                async with e.publisher():
-                    pass
-            with pytest.raises(NotJoined):
-                async with whence.join("live", [a.address], tls=other / "mallory", timeout=0.5, **common):
-                    pass
-            async with a.publisher() as one, b.publisher() as two:
-                await one.publish(b"1")
-                await collect(b, 1)
-                await two.publish(b"2")
-                for cluster in (a, e):
-                    assert [x.payload for x in await collect(cluster, 2)] == [b"1", b"2"]
-                assert not any(cluster.stats()["cut_off"] for cluster in (a, b))
-                e._node.member.seal = None  # as if its program did not know what its certificate says
-                e._node.feed(Coordinate())
-                await until(lambda: a.stats()["cut_off"] + b.stats()["cut_off"], "who asks for a ticket is cut off")
-                assert e.me not in {**a.coordinators(), **b.coordinators()}.values()
-        with pytest.raises(UsageError, match="a MemoryNetwork has none"):
-            whence.create("live", tls=tmp_path / "alice", transport=MemoryNetwork())
-
-    run(main())
+    common: dict[str, Any] = {"settings": fast()}
+    async with (
+        whence.create("live", tls=tmp_path / "alice", **common) as a,
+        whence.join("live", [a.address], tls=tmp_path / "bob", **common) as b,
+        whence.join("live", [a.address], tls=tmp_path / "eve", **common) as e,
+    ):
+        with pytest.raises(UsageError, match="may only receive"):
+            async with e.publisher():
+                pass
+        with pytest.raises(NotJoined):
+            async with whence.join("live", [a.address], tls=other / "mallory", timeout=0.5, **common):
+                pass
+        async with a.publisher() as one, b.publisher() as two:
+            await one.publish(b"1")
+            await collect(b, 1)
+            await two.publish(b"2")
+            for cluster in (a, e):
+                assert [x.payload for x in await collect(cluster, 2)] == [b"1", b"2"]
+            assert not any(cluster.stats()["cut_off"] for cluster in (a, b))
+            e._node.member.seal = None  # as if its program did not know what its certificate says
+            e._node.feed(Coordinate())
+            await until(lambda: a.stats()["cut_off"] + b.stats()["cut_off"], "who asks for a ticket is cut off")
+            assert e.me not in {**a.coordinators(), **b.coordinators()}.values()
+    with pytest.raises(UsageError, match="a MemoryNetwork has none"):
+        whence.create("live", tls=tmp_path / "alice", transport=MemoryNetwork())
 
 
-def test_another_secret_learns_and_disturbs_nothing() -> None:
-    async def main() -> None:
-        async with several("live", 2, secret=SECRET, settings=fast()) as (a, b):
-            with pytest.raises(NotJoined):
-                async with whence.join("live", [a.address], secret=b"\x08" * 32, timeout=0.5, settings=fast()):
-                    pass
-            assert a.stats()["net.unauthentic"] >= 1
-            async with a.publisher() as seat:
-                await seat.publish(b"x")
-                assert [e.payload for e in await collect(b, 1)] == [b"x"]
-            assert len(a.members()) == 2 and not a.stats()["cut_off"]
-
-    run(main())
+async def test_another_secret_learns_and_disturbs_nothing() -> None:
+    async with several("live", 2, secret=SECRET, settings=fast()) as (a, b):
+        with pytest.raises(NotJoined):
+            async with whence.join("live", [a.address], secret=b"\x08" * 32, timeout=0.5, settings=fast()):
+                pass
+        assert a.stats()["net.unauthentic"] >= 1
+        async with a.publisher() as seat:
+            await seat.publish(b"x")
+            assert [e.payload for e in await collect(b, 1)] == [b"x"]
+        assert len(a.members()) == 2 and not a.stats()["cut_off"]
 
 
-def test_a_cut_cluster_merges_by_itself() -> None:
-    async def main() -> None:
-        trace = MemoryTrace()
-        faults = [Faults() for _ in range(5)]
-        # A view forgets whom it has not heard of soon enough for a test: rounds are short.
-        common: dict[str, Any] = {
-            "insecure": True,
-            "order": "reliable",
-            "trace": trace,
-            "settings": fast(round_ns=20_000_000, time_to_recover=20.0),
-        }
-        async with AsyncExitStack() as stack:
-            clusters: list[whence.Cluster] = []
-            for i in range(5):
-                contacts = [c.address for c in clusters[:2]]
-                joining = enter("live", contacts, faults=faults[i], **common)
-                clusters.append(await stack.enter_async_context(joining))
-            await until(lambda: all(len(c.members()) == 5 for c in clusters))
-            async with clusters[0].publisher() as one:
-                await one.publish(b"before")
-                small, large = clusters[3:], clusters[:3]
-                for f in faults:
-                    f.cut([c.address for c in small], [c.address for c in large])
-                for n in range(20):
-                    await one.publish(b"during %d" % n)
-                await until(lambda: all(len(c.members()) == 2 for c in small), "the small part is alone")
-                assert all(c.stats()["order.delivered"] <= 1 for c in small)
-                for f in faults:
-                    f.heal()
-                await until(lambda: all(len(c.members()) == 5 for c in clusters), "merged unaided")
-                for cluster in small:
-                    events = await collect(cluster, 21)
-                    assert [e.payload for e in events] == [b"before", *(b"during %d" % n for n in range(20))]
-        assert_causal(trace)
-        told = Counter(row.reason for row in trace.rows if row.kind == "fault")
-        assert told == {"cut into 2 islands": 5, "all links are back": 5}
-
-    run(main())
+async def test_a_cut_cluster_merges_by_itself() -> None:
+    trace = MemoryTrace()
+    faults = [Faults() for _ in range(5)]
+    # A view forgets whom it has not heard of soon enough for a test: rounds are short.
+    common: dict[str, Any] = {
+        "insecure": True,
+        "order": "reliable",
+        "trace": trace,
+        "settings": fast(round_ns=20_000_000, time_to_recover=20.0),
+    }
+    async with AsyncExitStack() as stack:
+        clusters: list[whence.Cluster] = []
+        for i in range(5):
+            contacts = [c.address for c in clusters[:2]]
+            joining = enter("live", contacts, faults=faults[i], **common)
+            clusters.append(await stack.enter_async_context(joining))
+        await until(lambda: all(len(c.members()) == 5 for c in clusters))
+        async with clusters[0].publisher() as one:
+            await one.publish(b"before")
+            small, large = clusters[3:], clusters[:3]
+            for f in faults:
+                f.cut([c.address for c in small], [c.address for c in large])
+            for n in range(20):
+                await one.publish(b"during %d" % n)
+            await until(lambda: all(len(c.members()) == 2 for c in small), "the small part is alone")
+            assert all(c.stats()["order.delivered"] <= 1 for c in small)
+            for f in faults:
+                f.heal()
+            await until(lambda: all(len(c.members()) == 5 for c in clusters), "merged unaided")
+            for cluster in small:
+                events = await collect(cluster, 21)
+                assert [e.payload for e in events] == [b"before", *(b"during %d" % n for n in range(20))]
+    assert_causal(trace)
+    told = Counter(row.reason for row in trace.rows if row.kind == "fault")
+    assert told == {"cut into 2 islands": 5, "all links are back": 5}
 
 
-def test_a_member_with_a_directory_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_member_with_a_directory_goes_on_where_it_was(tmp_path: Path) -> None:
     """Its process is killed between two events: it sees every event once, and publishes under no used id."""
-
-    async def main() -> None:
-        trace = MemoryTrace()
-        ids: list[str] = []
-        seen: list[bytes] = []
-        common: dict[str, Any] = {"insecure": True, "order": "reliable", "trace": trace, "settings": fast()}
-        async with whence.create("live", **common) as a, a.publisher() as seat:
-            sent, listen = 0, "127.0.0.1:0"
-            for life in range(3):
-                for _ in range(10):
-                    await seat.publish(b"%d" % sent)
-                    sent += 1
-                joining = whence.join("live", [a.address], listen, directory=tmp_path / "b", **common)
-                b = await joining.__aenter__()
-                listen = b.address
-                async with b.publisher() as own:
-                    ids.append(await own.publish(b"own %d" % life))
-                if life == 0:
-                    events = await collect(b, 1)
-                    assert events[0].payload == b"own 0", "a new member begins with the state of another"
-                else:
-                    events = await collect(b, 7)
-                    seen += [e.payload for e in events if not e.payload.startswith(b"own")]
-                b.abandon()  # no word to anybody
-                await joining._close()
-            async with whence.join("live", [a.address], listen, directory=tmp_path / "b", **common) as b:
-                seen += [e.payload for e in await collect(b, 22 - 14) if not e.payload.startswith(b"own")]
-        assert len(set(ids)) == 3
-        assert seen == [b"%d" % n for n in range(10, 30)]
-
-    run(main())
-
-
-def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path) -> None:
-    async def main() -> None:
-        common: dict[str, Any] = {"insecure": True, "settings": fast()}
-        state: list[bytes] = []
-
-        def restore(data: bytes) -> None:
-            state[:] = data.split(b",") if data else []
-
-        keep: dict[str, Any] = {"state": lambda: b",".join(state), "restore": restore, "directory": tmp_path}
-        expected = [b"%d" % n for n in range(30)]
+    trace = MemoryTrace()
+    ids: list[str] = []
+    seen: list[bytes] = []
+    common: dict[str, Any] = {"insecure": True, "order": "reliable", "trace": trace, "settings": fast()}
+    async with whence.create("live", **common) as a, a.publisher() as seat:
+        sent, listen = 0, "127.0.0.1:0"
         for life in range(3):
-            state.clear()
-            joining = whence.create("live", **keep, **common)
-            a = await joining.__aenter__()
-            async with a.publisher() as seat:
-                await seat.publish_many(expected[10 * life : 10 * life + 10])
-            events = a.events()
-            while len(state) < 10 * life + 5:
-                state.append((await anext(events)).payload)
-            a.abandon()
+            for _ in range(10):
+                await seat.publish(b"%d" % sent)
+                sent += 1
+            joining = whence.join("live", [a.address], listen, directory=tmp_path / "b", **common)
+            b = await joining.__aenter__()
+            listen = b.address
+            async with b.publisher() as own:
+                ids.append(await own.publish(b"own %d" % life))
+            if life == 0:
+                events = await collect(b, 1)
+                assert events[0].payload == b"own 0", "a new member begins with the state of another"
+            else:
+                events = await collect(b, 7)
+                seen += [e.payload for e in events if not e.payload.startswith(b"own")]
+            b.abandon()  # no word to anybody
             await joining._close()
-        state.clear()
-        async with whence.create("live", **keep, **common) as a:
-            events = a.events()
-            while len(state) < 30:
-                state.append((await anext(events)).payload)
-        assert state == expected
+        async with whence.join("live", [a.address], listen, directory=tmp_path / "b", **common) as b:
+            seen += [e.payload for e in await collect(b, 22 - 14) if not e.payload.startswith(b"own")]
+    assert len(set(ids)) == 3
+    assert seen == [b"%d" % n for n in range(10, 30)]
 
-    run(main())
+
+async def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path) -> None:
+    common: dict[str, Any] = {"insecure": True, "settings": fast()}
+    state: list[bytes] = []
+
+    def restore(data: bytes) -> None:
+        state[:] = data.split(b",") if data else []
+
+    keep: dict[str, Any] = {"state": lambda: b",".join(state), "restore": restore, "directory": tmp_path}
+    expected = [b"%d" % n for n in range(30)]
+    for life in range(3):
+        state.clear()
+        joining = whence.create("live", **keep, **common)
+        a = await joining.__aenter__()
+        async with a.publisher() as seat:
+            await seat.publish_many(expected[10 * life : 10 * life + 10])
+        events = a.events()
+        while len(state) < 10 * life + 5:
+            state.append((await anext(events)).payload)
+        a.abandon()
+        await joining._close()
+    state.clear()
+    async with whence.create("live", **keep, **common) as a:
+        events = a.events()
+        while len(state) < 30:
+            state.append((await anext(events)).payload)
+    assert state == expected
 
 
 def test_uvloop_where_it_is_installed() -> None:
@@ -274,10 +251,7 @@ def test_uvloop_where_it_is_installed() -> None:
 
     async def main() -> None:
         assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
-        async with (
-            several("live", 2, secret=SECRET, order="reliable") as (a, b),
-            a.publisher() as publisher,
-        ):
+        async with several("live", 2, secret=SECRET, order="reliable") as (a, b), a.publisher() as publisher:
             await publisher.publish_many([b"x" * 1000] * 1000)
             assert len(await collect(b, 1000)) == 1000
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import collect, fast, run, several, until
+from tests.live.net.live import collect, fast, several, until
 from whence.core.cast.messages import Subscribe
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES
 from whence.core.wire import frame_stream, pack
@@ -90,95 +90,77 @@ ATTACKS: list[Attack] = [random_bytes, oversized, half_open, slow_loris, wrong_k
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.__name__)
-def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = TcpSettings(greeting_timeout=0.5, sweep=0.1, max_strangers=64)
     monkeypatch.setattr("whence.live.net.tcp.TcpSettings", lambda: quick)
-
-    async def main() -> None:
-        common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
-        async with (
-            several("live", 2, **common) as (a, b),
-            a.publisher() as seat,
-        ):
-            attacked = asyncio.create_task(attack(*parse_address(a.address)))
-            sent = 0
-            while not attacked.done() or sent < 50:
-                await seat.publish(b"%d" % sent)
-                sent += 1
-                [event] = await collect(b, 1)
-                assert event.payload == b"%d" % (sent - 1)
-                await asyncio.sleep(0.005)
-            await attacked
-            tcp = a._host._tcp
-            await until(lambda: len(tcp.listener.strangers) == 0, "no stranger is left")
-            stats = a.stats()
-            seen = stats["net.unauthentic"] + stats["net.bad_stream"] + stats["net.stale"] + stats["net.refused"]
-            assert seen > 0, "it was noticed"
-            assert not stats["cut_off"] and len(a.members()) == 2 and len(a.coordinators()) == 1
-
-    run(main())
+    common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
+    async with several("live", 2, **common) as (a, b), a.publisher() as seat:
+        attacked = asyncio.create_task(attack(*parse_address(a.address)))
+        sent = 0
+        while not attacked.done() or sent < 50:
+            await seat.publish(b"%d" % sent)
+            sent += 1
+            [event] = await collect(b, 1)
+            assert event.payload == b"%d" % (sent - 1)
+            await asyncio.sleep(0.005)
+        await attacked
+        tcp = a._host._tcp
+        await until(lambda: len(tcp.listener.strangers) == 0, "no stranger is left")
+        stats = a.stats()
+        seen = stats["net.unauthentic"] + stats["net.bad_stream"] + stats["net.stale"] + stats["net.refused"]
+        assert seen > 0, "it was noticed"
+        assert not stats["cut_off"] and len(a.members()) == 2 and len(a.coordinators()) == 1
 
 
-def test_replayed_connections_are_refused() -> None:
+async def test_replayed_connections_are_refused() -> None:
     """Somebody records what a member sends and sends it again."""
+    common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
+    recorded = bytearray()
+    async with whence.create("live", **common) as a:
+        host, port = parse_address(a.address)
 
-    async def main() -> None:
-        common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
-        recorded = bytearray()
-        async with whence.create("live", **common) as a:
-            host, port = parse_address(a.address)
+        async def tap(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            """Between b and a: passes on what b writes, and keeps it."""
+            _, onward = await asyncio.open_connection(host, port)
+            while data := await reader.read(65_536):
+                recorded.extend(data)
+                onward.write(data)
+            onward.close()
+            writer.close()
 
-            async def tap(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                """Between b and a: passes on what b writes, and keeps it."""
-                _, onward = await asyncio.open_connection(host, port)
-                while data := await reader.read(65_536):
-                    recorded.extend(data)
-                    onward.write(data)
-                onward.close()
-                writer.close()
-
-            proxy = await asyncio.start_server(tap, "127.0.0.1", 0)
-            address = show_address(*proxy.sockets[0].getsockname())
-            async with whence.join("live", [address], **common) as b, a.publisher() as seat:
-                await until(lambda: len(recorded) > 100)
-                before = a.stats()["net.unauthentic"]
-                await _write(host, port, bytes(recorded), hold=True)
-                assert a.stats()["net.unauthentic"] == before + 1, "its greeting is known already"
-                await seat.publish(b"x")
-                assert [e.payload for e in await collect(b, 1)] == [b"x"]
-            proxy.close()
-
-    run(main())
-
-
-def test_nobody_speaks_for_another_member() -> None:
-    """A connection that greeted as one host and then speaks as a member of another; and one that breaks the codec."""
-
-    async def main() -> None:
-        common: dict[str, Any] = {"insecure": True, "settings": fast()}
-        async with (
-            several("live", 2, **common) as (a, b),
-            a.publisher() as seat,
-        ):
-            host, port = parse_address(a.address)
-            greeting = frame_stream(encode_hello(Greeting("127.0.0.1:1")))
-            forged = pack("live", b.me, Subscribe(1))
-            await _write(host, port, greeting + frame_stream(forged))
-            await until(lambda: a.stats()["net.other_sender"] == 1)
-            noise = pack("live", "127.0.0.1:1#5", Subscribe(1))[:-1] + b"\xc1\xc1"
-            await _write(host, port, greeting + frame_stream(noise))
-            await until(lambda: a.stats()["cut_off"] == 1)
-            await _write(host, port, greeting + frame_stream(direct("127.0.0.1:2#1", forged)))
-            await _write(host, port, greeting + frame_stream(pack("elsewhere", "127.0.0.1:1#5", Subscribe(1))))
-            await until(lambda: a.stats()["net.no_cluster"] == 1)
-            former = direct("127.0.0.1:9#1", pack("live", "127.0.0.1:1#6", Subscribe(1)))
-            await _write(host, port, greeting + frame_stream(former))
-            await until(lambda: a.stats()["net.other_life"] == 1)
+        proxy = await asyncio.start_server(tap, "127.0.0.1", 0)
+        address = show_address(*proxy.sockets[0].getsockname())
+        async with whence.join("live", [address], **common) as b, a.publisher() as seat:
+            await until(lambda: len(recorded) > 100)
+            before = a.stats()["net.unauthentic"]
+            await _write(host, port, bytes(recorded), hold=True)
+            assert a.stats()["net.unauthentic"] == before + 1, "its greeting is known already"
             await seat.publish(b"x")
             assert [e.payload for e in await collect(b, 1)] == [b"x"]
-            assert len(a._node.member.cut_off) == 1
+        proxy.close()
 
-    run(main())
+
+async def test_nobody_speaks_for_another_member() -> None:
+    """A connection that greeted as one host and then speaks as a member of another; and one that breaks the codec."""
+    common: dict[str, Any] = {"insecure": True, "settings": fast()}
+    async with several("live", 2, **common) as (a, b), a.publisher() as seat:
+        host, port = parse_address(a.address)
+        greeting = frame_stream(encode_hello(Greeting("127.0.0.1:1")))
+        forged = pack("live", b.me, Subscribe(1))
+        await _write(host, port, greeting + frame_stream(forged))
+        await until(lambda: a.stats()["net.other_sender"] == 1)
+        noise = pack("live", "127.0.0.1:1#5", Subscribe(1))[:-1] + b"\xc1\xc1"
+        await _write(host, port, greeting + frame_stream(noise))
+        await until(lambda: a.stats()["cut_off"] == 1)
+        await _write(host, port, greeting + frame_stream(direct("127.0.0.1:2#1", forged)))
+        await _write(host, port, greeting + frame_stream(pack("elsewhere", "127.0.0.1:1#5", Subscribe(1))))
+        await until(lambda: a.stats()["net.no_cluster"] == 1)
+        former = direct("127.0.0.1:9#1", pack("live", "127.0.0.1:1#6", Subscribe(1)))
+        await _write(host, port, greeting + frame_stream(former))
+        await until(lambda: a.stats()["net.other_life"] == 1)
+        await seat.publish(b"x")
+        assert [e.payload for e in await collect(b, 1)] == [b"x"]
+        assert len(a._node.member.cut_off) == 1
 
 
 def test_what_a_connection_remembers_of_its_last_packet_proves_nothing_about_the_next() -> None:
@@ -196,52 +178,42 @@ def test_what_a_connection_remembers_of_its_last_packet_proves_nothing_about_the
     assert (stream.route.sender, stream.route.target) == (mine, other)
 
 
-def test_a_replayed_greeting_opens_a_connection_that_soon_ends() -> None:
+async def test_a_replayed_greeting_opens_a_connection_that_soon_ends() -> None:
     """Recorded on its way to another member: here the greeting is new, but nothing forged follows for long."""
     from whence.live.net.guard import SecretGuard
 
-    async def main() -> None:
-        async with whence.create("live", secret=SECRET, settings=fast()) as a:
-            greeting = frame_stream(SecretGuard(SECRET).seal(encode_hello(Greeting("127.0.0.1:1"))))
-            reader, writer = await asyncio.open_connection(*parse_address(a.address))
-            writer.write(greeting)
-            await until(lambda: a._host._transport.accepted and not a._host._transport.listener.strangers)
-            writer.write(b"".join(frame_stream(b"%d" % n * 30) for n in range(100, 2100)))
-            with suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 10) == b""
-            assert a.stats()["net.unauthentic"] < 20 and not a._host._transport.accepted
-            writer.close()
-
-    run(main())
+    async with whence.create("live", secret=SECRET, settings=fast()) as a:
+        greeting = frame_stream(SecretGuard(SECRET).seal(encode_hello(Greeting("127.0.0.1:1"))))
+        reader, writer = await asyncio.open_connection(*parse_address(a.address))
+        writer.write(greeting)
+        await until(lambda: a._host._transport.accepted and not a._host._transport.listener.strangers)
+        writer.write(b"".join(frame_stream(b"%d" % n * 30) for n in range(100, 2100)))
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert a.stats()["net.unauthentic"] < 20 and not a._host._transport.accepted
+        writer.close()
 
 
 @pytest.mark.parametrize("kind", ["gossip", "directed"])
-def test_the_urgent_lane_is_no_way_around_back_pressure(kind: str) -> None:
+async def test_the_urgent_lane_is_no_way_around_back_pressure(kind: str) -> None:
     """A member that writes without end on it: what waits for the node stays bounded, and others get through."""
-
-    async def main() -> None:
-        common: dict[str, Any] = {"insecure": True, "settings": fast()}
-        async with (
-            several("live", 2, **common) as (a, b),
-            a.publisher() as seat,
-        ):
-            _, writer = await asyncio.open_connection(*parse_address(a.address))
-            writer.write(frame_stream(encode_hello(Greeting("127.0.0.1:1", urgent=True))))
-            packet = pack("live", "127.0.0.1:1#5", Subscribe(1))
-            record = frame_stream(packet if kind == "gossip" else direct(a.me, packet))
-            most = 0
-            for n in range(8):
-                writer.write(record * 20_000)
-                for _ in range(20):
-                    await asyncio.sleep(0)
-                    most = max(most, len(a._node._inbox) + len(a._node._urgent))
-                await seat.publish(b"%d" % n)
-            assert most < 10_000, most
-            assert [e.payload for e in await collect(b, 8)] == [b"%d" % n for n in range(8)]
-            assert (a.stats()["net.not_urgent"] > 0) is (kind == "gossip")
-            writer.transport.abort()
-
-    run(main())
+    common: dict[str, Any] = {"insecure": True, "settings": fast()}
+    async with several("live", 2, **common) as (a, b), a.publisher() as seat:
+        _, writer = await asyncio.open_connection(*parse_address(a.address))
+        writer.write(frame_stream(encode_hello(Greeting("127.0.0.1:1", urgent=True))))
+        packet = pack("live", "127.0.0.1:1#5", Subscribe(1))
+        record = frame_stream(packet if kind == "gossip" else direct(a.me, packet))
+        most = 0
+        for n in range(8):
+            writer.write(record * 20_000)
+            for _ in range(20):
+                await asyncio.sleep(0)
+                most = max(most, len(a._node._inbox) + len(a._node._urgent))
+            await seat.publish(b"%d" % n)
+        assert most < 10_000, most
+        assert [e.payload for e in await collect(b, 8)] == [b"%d" % n for n in range(8)]
+        assert (a.stats()["net.not_urgent"] > 0) is (kind == "gossip")
+        writer.transport.abort()
 
 
 def test_hellos_are_refused_only_with_remote_errors() -> None:
@@ -300,149 +272,133 @@ def _ignore(packets: Sequence[bytes], connection: Connection) -> None:
     connection.peer = connection.peer or packets[0].decode()
 
 
-def test_a_peer_that_does_not_read_is_bounded_and_then_dropped() -> None:
-    async def main() -> None:
-        stats = NetStats()
-        # The kernel has a timeout of `stall_timeout`, too, in real seconds: it must be far longer than the test takes.
-        settings = TcpSettings(
-            patience=1.0,
-            datagram_bound=1 << 20,
-            stream_bound=4 << 20,
-            stall_timeout=120.0,
-            sweep=5.0,
-            high_water=1 << 16,
-        )
-        transport = _transport(settings, stats)
-        await transport.start(_ignore)
-        held: list[asyncio.StreamWriter] = []
+async def test_a_peer_that_does_not_read_is_bounded_and_then_dropped() -> None:
+    stats = NetStats()
+    # The kernel has a timeout of `stall_timeout`, too, in real seconds: it must be far longer than the test takes.
+    settings = TcpSettings(
+        patience=1.0,
+        datagram_bound=1 << 20,
+        stream_bound=4 << 20,
+        stall_timeout=120.0,
+        sweep=5.0,
+        high_water=1 << 16,
+    )
+    transport = _transport(settings, stats)
+    await transport.start(_ignore)
+    held: list[asyncio.StreamWriter] = []
 
-        async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            reader._transport.pause_reading()
-            held.append(writer)
+    async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()
+        held.append(writer)
 
-        server = await asyncio.start_server(never_reads, "127.0.0.1", 0)
-        address = show_address(*server.sockets[0].getsockname())
-        transport.send([address], b"x", False)
+    server = await asyncio.start_server(never_reads, "127.0.0.1", 0)
+    address = show_address(*server.sockets[0].getsockname())
+    transport.send([address], b"x", False)
+    transport.flush()
+    await until(lambda: stats.connects == 1)
+    for _ in range(100):
+        transport.send([address], b"x" * 60_000, False)
         transport.flush()
-        await until(lambda: stats.connects == 1)
-        for _ in range(100):
-            transport.send([address], b"x" * 60_000, False)
-            transport.flush()
-        assert transport.congested() and stats.peer_full > 0
-        assert not await transport.drained(0.01), "publishers wait for it"
-        await until(lambda: not transport.congested(), "but not for long")
-        await until(lambda: stats.peer_broken == 1, "and in the end it is gone", 240, every=5.0)
-        transport.send([address], b"x", True)
-        transport.flush()
-        await until(lambda: stats.unsent > 0 or stats.connects == 2)
-        for writer in held:
-            writer.close()
-        server.close()
-        await transport.close()
-
-    run(main())
+    assert transport.congested() and stats.peer_full > 0
+    assert not await transport.drained(0.01), "publishers wait for it"
+    await until(lambda: not transport.congested(), "but not for long")
+    await until(lambda: stats.peer_broken == 1, "and in the end it is gone", 240, every=5.0)
+    transport.send([address], b"x", True)
+    transport.flush()
+    await until(lambda: stats.unsent > 0 or stats.connects == 2)
+    for writer in held:
+        writer.close()
+    server.close()
+    await transport.close()
 
 
 @pytest.mark.parametrize("protected", [False, True])
-def test_too_much_for_a_stream_gives_the_connection_up_once(protected: bool, tmp_path: Path) -> None:
+async def test_too_much_for_a_stream_gives_the_connection_up_once(protected: bool, tmp_path: Path) -> None:
     """Over TLS, too, where a transport that was aborted keeps what was written on it."""
+    stats = NetStats()
+    transport = _transport(TcpSettings(stream_bound=1 << 20), stats)
+    server_tls = None
+    if protected:
+        keys.init(tmp_path)
+        keys.issue(tmp_path, "a")
+        mine = keys.load(tmp_path / "a")
+        server_tls, transport.client_tls = contexts(mine.ca, mine.certificate, mine.key)
+    await transport.start(_ignore)
+    stop = asyncio.Event()
 
-    async def main() -> None:
-        stats = NetStats()
-        transport = _transport(TcpSettings(stream_bound=1 << 20), stats)
-        server_tls = None
-        if protected:
-            keys.init(tmp_path)
-            keys.issue(tmp_path, "a")
-            mine = keys.load(tmp_path / "a")
-            server_tls, transport.client_tls = contexts(mine.ca, mine.certificate, mine.key)
-        await transport.start(_ignore)
-        stop = asyncio.Event()
+    async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()
+        await stop.wait()
+        writer.transport.abort()
 
-        async def never_reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.transport.pause_reading()
-            await stop.wait()
-            writer.transport.abort()
-
-        server = await asyncio.start_server(never_reads, "127.0.0.1", 0, ssl=server_tls)
-        address = show_address(*server.sockets[0].getsockname())
-        transport.send([address], b"x" * 100_000, True)
+    server = await asyncio.start_server(never_reads, "127.0.0.1", 0, ssl=server_tls)
+    address = show_address(*server.sockets[0].getsockname())
+    transport.send([address], b"x" * 100_000, True)
+    transport.flush()
+    await until(lambda: stats.connects == 1)
+    for _ in range(10):
+        transport.send([address], b"x" * 500_000, True)
         transport.flush()
-        await until(lambda: stats.connects == 1)
-        for _ in range(10):
-            transport.send([address], b"x" * 500_000, True)
-            transport.flush()
-        assert stats.peer_broken == 1 and stats.unsent >= 5
-        await asyncio.sleep(0.2)
-        transport.send([address], b"x", True)
+    assert stats.peer_broken == 1 and stats.unsent >= 5
+    await asyncio.sleep(0.2)
+    transport.send([address], b"x", True)
+    transport.flush()
+    await until(lambda: stats.connects == 2, "the next packet dials again")
+    stop.set()
+    server.close()
+    await transport.close()
+
+
+async def test_an_unreachable_peer_is_tried_ever_more_rarely() -> None:
+    stats = NetStats()
+    transport = _transport(TcpSettings(), stats)
+    await transport.start(_ignore)
+    nobody = socket.socket()  # bound, so that nobody else takes the port, and not listening
+    nobody.bind(("127.0.0.1", 0))
+    address = show_address(*nobody.getsockname())
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 1.0
+    while loop.time() < end:
+        transport.send([address, "not an address", "127.0.0.1:99999"], b"x", False)
         transport.flush()
-        await until(lambda: stats.connects == 2, "the next packet dials again")
-        stop.set()
-        server.close()
-        await transport.close()
-
-    run(main())
-
-
-def test_an_unreachable_peer_is_tried_ever_more_rarely() -> None:
-    async def main() -> None:
-        stats = NetStats()
-        transport = _transport(TcpSettings(), stats)
-        await transport.start(_ignore)
-        nobody = socket.socket()  # bound, so that nobody else takes the port, and not listening
-        nobody.bind(("127.0.0.1", 0))
-        address = show_address(*nobody.getsockname())
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 1.0
-        while loop.time() < end:
-            transport.send([address, "not an address", "127.0.0.1:99999"], b"x", False)
-            transport.flush()
-            await asyncio.sleep(0.005)
-        assert 2 <= stats.connect_failures <= 6
-        assert stats.peer_full > 50, "what was for it is dropped and counted"
-        await transport.close()
-        nobody.close()
-
-    run(main())
+        await asyncio.sleep(0.005)
+    assert 2 <= stats.connect_failures <= 6
+    assert stats.peer_full > 50, "what was for it is dropped and counted"
+    await transport.close()
+    nobody.close()
 
 
-def test_a_restarted_peer_is_connected_to_again() -> None:
-    async def main() -> None:
-        stats = NetStats()
-        sender = _transport(TcpSettings(), stats)
-        await sender.start(_ignore)
-        got: list[bytes] = []
+async def test_a_restarted_peer_is_connected_to_again() -> None:
+    stats = NetStats()
+    sender = _transport(TcpSettings(), stats)
+    await sender.start(_ignore)
+    got: list[bytes] = []
 
-        def keep(packets: Sequence[bytes], connection: Connection) -> None:
-            if connection.peer is None:
-                connection.peer = packets[0].decode()
-            else:
-                got.extend(packets)
+    def keep(packets: Sequence[bytes], connection: Connection) -> None:
+        if connection.peer is None:
+            connection.peer = packets[0].decode()
+        else:
+            got.extend(packets)
 
-        listen = "127.0.0.1:0"
-        for life in range(3):
-            receiver = TcpTransport(listen, NetStats(), lambda urgent: b"hi", MAX_MESSAGE_BYTES)
-            await receiver.start(keep)
-            listen = receiver.address
+    listen = "127.0.0.1:0"
+    for life in range(3):
+        receiver = TcpTransport(listen, NetStats(), lambda urgent: b"hi", MAX_MESSAGE_BYTES)
+        await receiver.start(keep)
+        listen = receiver.address
 
-            def arrived(life: int = life, address: str = listen) -> bool:
-                sender.send([address], b"%d" % life, True)
-                sender.flush()
-                return b"%d" % life in got
+        def arrived(life: int = life, address: str = listen) -> bool:
+            sender.send([address], b"%d" % life, True)
+            sender.flush()
+            return b"%d" % life in got
 
-            await until(arrived)
-            await receiver.close()
-        assert stats.connects == 3
-        await sender.close()
-
-    run(main())
+        await until(arrived)
+        await receiver.close()
+    assert stats.connects == 3
+    await sender.close()
 
 
-def test_a_taken_port_is_a_usage_error() -> None:
-    async def main() -> None:
-        async with whence.Host(insecure=True) as one:
-            with pytest.raises(UsageError, match="cannot listen"):
-                async with whence.Host(one.address, insecure=True):
-                    pass
-
-    run(main())
+async def test_a_taken_port_is_a_usage_error() -> None:
+    async with whence.Host(insecure=True) as one:
+        with pytest.raises(UsageError, match="cannot listen"):
+            async with whence.Host(one.address, insecure=True):
+                pass

@@ -48,34 +48,30 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_idle_connections_take_neither_the_handshake_nor_the_descriptors_of_a_tls_node(
+async def test_idle_connections_take_neither_the_handshake_nor_the_descriptors_of_a_tls_node(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """300 connections that say nothing, at a node that lets 32 of them wait: the others go at once."""
     quick = TcpSettings(max_strangers=32, max_per_address=16)
     monkeypatch.setattr("whence.live.net.tcp.TcpSettings", lambda: quick)
-
-    async def main() -> None:
-        common: dict[str, Any] = {"settings": fast()}
-        async with whence.create("live", tls=root / "a", **common) as a:
-            before = len(list(Path("/proc/self/fd").iterdir()))
-            idle = []
-            for _ in range(300):
-                sock = socket.socket()
-                sock.setblocking(False)
-                await asyncio.get_running_loop().sock_connect(sock, parse_address(a.address))
-                idle.append(sock)
-                tcp = a._host._transport
-                assert len(tcp.listener.strangers) <= 16
-            await until(lambda: a.stats()["net.refused"] >= 284, "all but sixteen are closed")
-            assert len(list(Path("/proc/self/fd").iterdir())) - before - len(idle) <= 20
-            async with whence.join("live", [a.address], tls=root / "b", **common) as b:
-                await say(a, b"still here")
-                assert [e.payload for e in await collect(b, 1)] == [b"still here"]
-            for sock in idle:
-                sock.close()
-
-    run(main())
+    common: dict[str, Any] = {"settings": fast()}
+    async with whence.create("live", tls=root / "a", **common) as a:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        idle = []
+        for _ in range(300):
+            sock = socket.socket()
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, parse_address(a.address))
+            idle.append(sock)
+            tcp = a._host._transport
+            assert len(tcp.listener.strangers) <= 16
+        await until(lambda: a.stats()["net.refused"] >= 284, "all but sixteen are closed")
+        assert len(list(Path("/proc/self/fd").iterdir())) - before - len(idle) <= 20
+        async with whence.join("live", [a.address], tls=root / "b", **common) as b:
+            await say(a, b"still here")
+            assert [e.payload for e in await collect(b, 1)] == [b"still here"]
+        for sock in idle:
+            sock.close()
 
 
 def test_connections_never_take_all_descriptors(few_descriptors: int) -> None:
@@ -83,26 +79,23 @@ def test_connections_never_take_all_descriptors(few_descriptors: int) -> None:
     assert descriptor_share(3, 10) == 10
 
 
-def test_accepting_pauses_when_descriptors_run_out_and_goes_on(few_descriptors: int) -> None:
-    async def main() -> None:
-        async with whence.create("live", secret=b"s" * 32, settings=fast()) as a:
-            tcp = a._host._transport
-            with socket.socket() as sock:
-                sock.setblocking(False)
-                taken = []
-                try:
-                    while True:
-                        taken.append(os.open(os.devnull, os.O_RDONLY))
-                except OSError:
-                    pass
-                await asyncio.get_running_loop().sock_connect(sock, parse_address(a.address))
-                await until(lambda: a.stats()["net.exhausted"] > 0, "nothing can be accepted")
-                for fd in taken:
-                    os.close(fd)
-                await until(lambda: len(tcp.listener.strangers) == 1, "later it is")
-            assert (await say(a, b"x")) and a._node.failure is None
-
-    run(main())
+async def test_accepting_pauses_when_descriptors_run_out_and_goes_on(few_descriptors: int) -> None:
+    async with whence.create("live", secret=b"s" * 32, settings=fast()) as a:
+        tcp = a._host._transport
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            taken = []
+            try:
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                pass
+            await asyncio.get_running_loop().sock_connect(sock, parse_address(a.address))
+            await until(lambda: a.stats()["net.exhausted"] > 0, "nothing can be accepted")
+            for fd in taken:
+                os.close(fd)
+            await until(lambda: len(tcp.listener.strangers) == 1, "later it is")
+        assert (await say(a, b"x")) and a._node.failure is None
 
 
 def test_a_journal_begins_a_new_file_though_connections_have_taken_all_descriptors(
@@ -194,23 +187,19 @@ def test_refusals_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture)
         assert len(caplog.records) == BURST + 1
 
 
-def test_a_member_that_names_anothers_address_first_does_not_lock_it_out(root: Path) -> None:
+async def test_a_member_that_names_anothers_address_first_does_not_lock_it_out(root: Path) -> None:
     keys.issue(root, "mallory", "receiver")
-
-    async def main() -> None:
-        (port,) = free_ports(1)
-        _, client = tls.contexts(*(root / "mallory" / f for f in ("ca.crt", "mallory.crt", "mallory.key")))
-        async with whence.create("live", tls=root / "a", settings=fast()) as a:
-            _, writer = await asyncio.open_connection(*parse_address(a.address), ssl=client)
-            writer.write(frame_stream(encode_hello(Greeting(f"127.0.0.1:{port}"))))
-            tcp = a._host._transport
-            await until(lambda: any(c.peer == f"127.0.0.1:{port}" for c in tcp.accepted), "mallory was first")
-            async with whence.join("live", [a.address], f"127.0.0.1:{port}", tls=root / "b", settings=fast()) as b:
-                await say(a, b"hello, b")
-                assert [e.payload for e in await collect(b, 1)] == [b"hello, b"]
-                await say(b, b"hello, a")
-                assert not any(c.name == "mallory" for c in tcp.accepted)
-                assert not a.cut_off()
-            writer.close()
-
-    run(main())
+    (port,) = free_ports(1)
+    _, client = tls.contexts(*(root / "mallory" / f for f in ("ca.crt", "mallory.crt", "mallory.key")))
+    async with whence.create("live", tls=root / "a", settings=fast()) as a:
+        _, writer = await asyncio.open_connection(*parse_address(a.address), ssl=client)
+        writer.write(frame_stream(encode_hello(Greeting(f"127.0.0.1:{port}"))))
+        tcp = a._host._transport
+        await until(lambda: any(c.peer == f"127.0.0.1:{port}" for c in tcp.accepted), "mallory was first")
+        async with whence.join("live", [a.address], f"127.0.0.1:{port}", tls=root / "b", settings=fast()) as b:
+            await say(a, b"hello, b")
+            assert [e.payload for e in await collect(b, 1)] == [b"hello, b"]
+            await say(b, b"hello, a")
+            assert not any(c.name == "mallory" for c in tcp.accepted)
+            assert not a.cut_off()
+        writer.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.live.net.live import assert_causal, collect, fast, run, say, several, until
+from tests.live.net.live import assert_causal, collect, fast, say, several, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.core.order import MECHANISMS, SurveyConfig
@@ -22,64 +22,54 @@ TIMES = SurveyConfig(delay=1_000_000_000, lifetime=60_000_000_000)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
-    async def main() -> None:
-        trace = MemoryTrace()
-        settings = fast(mechanism=mechanism, survey=TIMES, **PATIENT)
-        common = {"transport": MemoryNetwork(), "settings": settings, "trace": trace}
-        async with several("m", 3, **common) as (a, b, c):
-            assert a.may_publish and a.coordinators() == {} and a.clock is None and a.order == "causal"
-            first = await say(a, b"question")
-            [seen] = await collect(b, 1)
-            assert (seen.id, seen.payload, seen.origin) == (first, b"question", a.me)
-            second = await say(b, b"answer")
-            for cluster in (a, c):
-                assert [e.id for e in await collect(cluster, 2)] == [first, second]
-            await asyncio.gather(*(say(x, *(b"%d" % i for i in range(20))) for x in (a, b, c)))
-            for cluster in (a, b, c):
-                await collect(cluster, 60 + (cluster is b))
-            assert str(a.why_blocked(first)).endswith("delivered")
-        assert_causal(trace)
-        report = judge(trace.rows)
-        assert report.total.inverted == report.total.lost == 0 and report.published == 62
-
-    run(main())
+async def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
+    trace = MemoryTrace()
+    settings = fast(mechanism=mechanism, survey=TIMES, **PATIENT)
+    common = {"transport": MemoryNetwork(), "settings": settings, "trace": trace}
+    async with several("m", 3, **common) as (a, b, c):
+        assert a.may_publish and a.coordinators() == {} and a.clock is None and a.order == "causal"
+        first = await say(a, b"question")
+        [seen] = await collect(b, 1)
+        assert (seen.id, seen.payload, seen.origin) == (first, b"question", a.me)
+        second = await say(b, b"answer")
+        for cluster in (a, c):
+            assert [e.id for e in await collect(cluster, 2)] == [first, second]
+        await asyncio.gather(*(say(x, *(b"%d" % i for i in range(20))) for x in (a, b, c)))
+        for cluster in (a, b, c):
+            await collect(cluster, 60 + (cluster is b))
+        assert str(a.why_blocked(first)).endswith("delivered")
+    assert_causal(trace)
+    report = judge(trace.rows)
+    assert report.total.inverted == report.total.lost == 0 and report.published == 62
 
 
-def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
+async def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
     """As another process with the state of the first; here of a mechanism that shares something out."""
+    net, trace = MemoryNetwork(), MemoryTrace()
+    common = {"transport": net, "settings": fast(mechanism="interval"), "trace": trace}
+    async with whence.create("m", **common) as a:
+        async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
+            await say(b, b"one")
+            await collect(a, 1)
+            await collect(b, 1)
+        async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
+            await say(a, b"two")
+            assert [e.payload for e in await collect(b, 1)] == [b"two"]
+            await say(b, b"three")
+            assert [e.payload for e in await collect(a, 2)] == [b"two", b"three"]
+    with pytest.raises(UsageError, match="cluster with interval"):
+        async with whence.create("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
+            pass
 
-    async def main() -> None:
-        net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "settings": fast(mechanism="interval"), "trace": trace}
-        async with whence.create("m", **common) as a:
-            async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
-                await say(b, b"one")
-                await collect(a, 1)
-                await collect(b, 1)
-            async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
-                await say(a, b"two")
-                assert [e.payload for e in await collect(b, 1)] == [b"two"]
-                await say(b, b"three")
-                assert [e.payload for e in await collect(a, 2)] == [b"two", b"three"]
-        with pytest.raises(UsageError, match="cluster with interval"):
-            async with whence.create("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
+
+async def test_another_mechanism_is_not_let_in() -> None:
+    net = MemoryNetwork()
+    async with whence.create("m", transport=net, settings=fast(mechanism="vector")) as a:
+        other = {"transport": net}
+        with pytest.raises(UsageError, match="mechanism is identifiers here and vector at"):
+            async with whence.join("m", [a.address], settings=fast(mechanism="identifiers"), **other):
                 pass
-
-    run(main())
-
-
-def test_another_mechanism_is_not_let_in() -> None:
-    async def main() -> None:
-        net = MemoryNetwork()
-        async with whence.create("m", transport=net, settings=fast(mechanism="vector")) as a:
-            other = {"transport": net}
-            with pytest.raises(UsageError, match="mechanism is identifiers here and vector at"):
-                async with whence.join("m", [a.address], settings=fast(mechanism="identifiers"), **other):
-                    pass
-            await until(lambda: len(a.members()) == 1, "the stranger is gone")
-
-    run(main())
+        await until(lambda: len(a.members()) == 1, "the stranger is gone")
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

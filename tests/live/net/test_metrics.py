@@ -10,7 +10,6 @@ import re
 import pytest
 
 import whence
-from tests.live.net.live import run
 from whence.errors import UsageError
 from whence.live import metrics
 from whence.live.metrics import BUCKETS, Latency, MetricsServer, ask, exposition, health
@@ -101,24 +100,21 @@ def test_quantiles_are_bounds_of_buckets() -> None:
     assert latency.count == 100 and 0.002 in BUCKETS
 
 
-def test_a_live_cluster_is_seen() -> None:
-    async def main() -> None:
-        network = MemoryNetwork()
-        async with whence.create("lobby", transport=network) as cluster, cluster.publisher() as seat:
-            await seat.publish(b"x")
-            async with MetricsServer("127.0.0.1:0", [cluster]) as server:
-                status, text = await ask(server.address, "/metrics")
-                found = parse(text)
-                assert status == 200 and found["whence_order_published_total", 'cluster="lobby"'] == 1
-                shown = {name for name, _ in found}
-                for key in cluster.stats():
-                    name = "whence_" + key.replace(".", "_")
-                    assert {name, f"{name}_total"} & shown, key
-                status, text = await ask(server.address, "/health")
-                said = json.loads(text)
-                assert status == 200 and said["ok"] and said["clusters"]["lobby"]["ticket"] == seat.ticket
-
-    run(main())
+async def test_a_live_cluster_is_seen() -> None:
+    network = MemoryNetwork()
+    async with whence.create("lobby", transport=network) as cluster, cluster.publisher() as seat:
+        await seat.publish(b"x")
+        async with MetricsServer("127.0.0.1:0", [cluster]) as server:
+            status, text = await ask(server.address, "/metrics")
+            found = parse(text)
+            assert status == 200 and found["whence_order_published_total", 'cluster="lobby"'] == 1
+            shown = {name for name, _ in found}
+            for key in cluster.stats():
+                name = "whence_" + key.replace(".", "_")
+                assert {name, f"{name}_total"} & shown, key
+            status, text = await ask(server.address, "/health")
+            said = json.loads(text)
+            assert status == 200 and said["ok"] and said["clusters"]["lobby"]["ticket"] == seat.ticket
 
 
 async def raw(address: str, request: bytes, end: bool = False) -> bytes:
@@ -136,54 +132,44 @@ async def raw(address: str, request: bytes, end: bool = False) -> bytes:
         writer.close()
 
 
-def test_it_serves_two_pages_and_nothing_else() -> None:
-    async def main() -> None:
-        async with MetricsServer("127.0.0.1:0", [Fake(backlog=11)]) as server:
-            for request, answer in (
-                (b"GET /health HTTP/1.1\r\n\r\n", b"HTTP/1.1 503 "),
-                (b"GET /metrics?x=1 HTTP/1.0\r\nHost: a\r\n\r\n", b"HTTP/1.1 200 "),
-                (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 "),
-                (b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 "),
-                (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 "),
-                (b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde", b"HTTP/1.1 405 "),
-                (b"\xff\xfe /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
-                (b"\r\n\r\n", b"HTTP/1.1 400 "),
-                (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 10_000, b"HTTP/1.1 431 "),
-            ):
-                got = await raw(server.address, request)
-                assert got.startswith(answer), request
-                body = got.partition(b"\r\n\r\n")[2]
-                assert bool(body) != request.startswith(b"HEAD")
-            assert await raw(server.address, b"GET /metr", end=True) == b""
-
-    run(main())
+async def test_it_serves_two_pages_and_nothing_else() -> None:
+    async with MetricsServer("127.0.0.1:0", [Fake(backlog=11)]) as server:
+        for request, answer in (
+            (b"GET /health HTTP/1.1\r\n\r\n", b"HTTP/1.1 503 "),
+            (b"GET /metrics?x=1 HTTP/1.0\r\nHost: a\r\n\r\n", b"HTTP/1.1 200 "),
+            (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 "),
+            (b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 "),
+            (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 "),
+            (b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nabcde", b"HTTP/1.1 405 "),
+            (b"\xff\xfe /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 "),
+            (b"\r\n\r\n", b"HTTP/1.1 400 "),
+            (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 10_000, b"HTTP/1.1 431 "),
+        ):
+            got = await raw(server.address, request)
+            assert got.startswith(answer), request
+            body = got.partition(b"\r\n\r\n")[2]
+            assert bool(body) != request.startswith(b"HEAD")
+        assert await raw(server.address, b"GET /metr", end=True) == b""
 
 
-def test_slow_and_many_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_and_many_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds connections open gets no answer, and after a while others get theirs again."""
     monkeypatch.setattr(metrics, "PATIENCE_S", 0.5)
     monkeypatch.setattr(metrics, "MAX_REQUESTS", 4)
-
-    async def main() -> None:
-        async with MetricsServer("127.0.0.1:0", [Fake()]) as server:
-            slow = [asyncio.create_task(raw(server.address, b"GET /metrics HT")) for _ in range(4)]
-            while len(server._busy) < 4:
-                await asyncio.sleep(0.001)
-            assert await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n") == b"" and server.refused == 1
-            assert await asyncio.gather(*slow) == [b""] * 4  # their time is over
-            assert (await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-
-    run(main())
+    async with MetricsServer("127.0.0.1:0", [Fake()]) as server:
+        slow = [asyncio.create_task(raw(server.address, b"GET /metrics HT")) for _ in range(4)]
+        while len(server._busy) < 4:
+            await asyncio.sleep(0.001)
+        assert await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n") == b"" and server.refused == 1
+        assert await asyncio.gather(*slow) == [b""] * 4  # their time is over
+        assert (await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
-def test_an_address_that_cannot_be_had() -> None:
-    async def main() -> None:
-        with pytest.raises(UsageError, match="host:port"):
-            MetricsServer("nowhere", [])
-        async with MetricsServer("127.0.0.1:0", []) as server:
-            with pytest.raises(UsageError, match="cannot serve metrics on"):
-                await MetricsServer(server.address, []).start()
-        with pytest.raises(UsageError, match="not started"):
-            _ = server.address
-
-    run(main())
+async def test_an_address_that_cannot_be_had() -> None:
+    with pytest.raises(UsageError, match="host:port"):
+        MetricsServer("nowhere", [])
+    async with MetricsServer("127.0.0.1:0", []) as server:
+        with pytest.raises(UsageError, match="cannot serve metrics on"):
+            await MetricsServer(server.address, []).start()
+    with pytest.raises(UsageError, match="not started"):
+        _ = server.address

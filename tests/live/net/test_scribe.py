@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, until
+from tests.live.net.live import LIMIT, assert_causal, collect, fast, until
 from whence.audit.trace import MemoryTrace
 from whence.core.clock import Frame
 from whence.core.ports import Deliver
@@ -58,221 +58,201 @@ async def three_voters(cluster: whence.Cluster) -> None:
     await until(lambda: cluster.council is not None and len(cluster.council.voters) == 3, "three voters")
 
 
-def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(
+async def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(
     tmp_path: Path, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     def said(what: str) -> int:
         return caplog.text.count(what)
 
-    async def main() -> None:
-        net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "settings": fast(), "trace": trace}
-        async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
-            whence.join("lobby", [a.address], **common) as c,
-            a.publisher() as ours,
-            b.publisher() as seat,
-        ):
-            await until(lambda: len(a.coordinators()) == 2)
-            await three_voters(a)
-            readers = [a.events(), c.events()]
-            first = await seat.publish(b"before")
-            gate.shut = True
-            slow = asyncio.create_task(seat.publish(b"slow"))
-            await until(lambda: bool(gate.waiting), "the disk is asked")
-            inc = b._node.incarnation
-            for n in range(20):
-                await ours.publish(b"%d" % n)
-                await asyncio.sleep(1.0)  # many times a lease, in all
-            got = [(await asyncio.wait_for(anext(reader), LIMIT)).payload for reader in readers for _ in range(21)]
-            assert got == 2 * [b"before", *(b"%d" % n for n in range(20))], "nobody has the event that is not on disk"
-            assert b._node.incarnation == inc and b.may_publish, "the ring's messages do not wait for the disk"
-            assert not slow.done() and seat.published == 2
-            assert said("the disk has written nothing for 5 s") == 1 and not said("writes again")
-            gate.open()
-            ids = [first, await asyncio.wait_for(slow, LIMIT)]
-            for reader in readers:
-                assert (await asyncio.wait_for(anext(reader), LIMIT)).id == ids[1]
-            assert [e.id for e in await collect(b, 22) if e.origin == b.me] == ids
-            await until(lambda: said("writes again") == 1)
-        assert_causal(trace)
-
-    run(main())
+    net, trace = MemoryNetwork(), MemoryTrace()
+    common = {"transport": net, "settings": fast(), "trace": trace}
+    async with (
+        whence.create("lobby", **common) as a,
+        whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+        whence.join("lobby", [a.address], **common) as c,
+        a.publisher() as ours,
+        b.publisher() as seat,
+    ):
+        await until(lambda: len(a.coordinators()) == 2)
+        await three_voters(a)
+        readers = [a.events(), c.events()]
+        first = await seat.publish(b"before")
+        gate.shut = True
+        slow = asyncio.create_task(seat.publish(b"slow"))
+        await until(lambda: bool(gate.waiting), "the disk is asked")
+        inc = b._node.incarnation
+        for n in range(20):
+            await ours.publish(b"%d" % n)
+            await asyncio.sleep(1.0)  # many times a lease, in all
+        got = [(await asyncio.wait_for(anext(reader), LIMIT)).payload for reader in readers for _ in range(21)]
+        assert got == 2 * [b"before", *(b"%d" % n for n in range(20))], "nobody has the event that is not on disk"
+        assert b._node.incarnation == inc and b.may_publish, "the ring's messages do not wait for the disk"
+        assert not slow.done() and seat.published == 2
+        assert said("the disk has written nothing for 5 s") == 1 and not said("writes again")
+        gate.open()
+        ids = [first, await asyncio.wait_for(slow, LIMIT)]
+        for reader in readers:
+            assert (await asyncio.wait_for(anext(reader), LIMIT)).id == ids[1]
+        assert [e.id for e in await collect(b, 22) if e.origin == b.me] == ids
+        await until(lambda: said("writes again") == 1)
+    assert_causal(trace)
 
 
-def test_a_voter_that_cannot_write_its_votes_counts_as_missing(tmp_path: Path, gate: Gate) -> None:
-    async def main() -> None:
-        net = MemoryNetwork()
-        common = {"transport": net, "settings": fast()}
-        async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
-            whence.join("lobby", [a.address], **common) as c,
-            a.publisher() as ours,
-        ):
-            await ours.ready()
-            await three_voters(a)
-            gate.shut = True
-            async with c.publisher() as other:
-                await other.ready()  # two of three voters grant a ticket
-                await until(lambda: a.council is not None and b.me not in present(a.council), "it is not waited for")
-                await other.publish(b"x")
-            gate.open()
-            await until(lambda: a.council is not None and len(present(a.council)) == 3, "it votes again")
-
-    run(main())
+async def test_a_voter_that_cannot_write_its_votes_counts_as_missing(tmp_path: Path, gate: Gate) -> None:
+    net = MemoryNetwork()
+    common = {"transport": net, "settings": fast()}
+    async with (
+        whence.create("lobby", **common) as a,
+        whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+        whence.join("lobby", [a.address], **common) as c,
+        a.publisher() as ours,
+    ):
+        await ours.ready()
+        await three_voters(a)
+        gate.shut = True
+        async with c.publisher() as other:
+            await other.ready()  # two of three voters grant a ticket
+            await until(lambda: a.council is not None and b.me not in present(a.council), "it is not waited for")
+            await other.publish(b"x")
+        gate.open()
+        await until(lambda: a.council is not None and len(present(a.council)) == 3, "it votes again")
 
 
-def test_what_waits_for_a_disk_that_stands_still_does_not_grow_with_time(
+async def test_what_waits_for_a_disk_that_stands_still_does_not_grow_with_time(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "WAITING_STEPS", 20)
-
-    async def main() -> None:
-        common = {"transport": MemoryNetwork(), "settings": fast()}
-        async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
-            whence.join("lobby", [a.address], **common) as c,
-            a.publisher() as ours,
-            b.publisher() as held_up,
-        ):
-            await ours.ready()
-            await held_up.ready()
-            await three_voters(a)
-            gate.shut = True
-            slow = asyncio.create_task(held_up.publish(b"slow"))
-            await until(lambda: bool(gate.waiting), "the disk is asked")
-            async with c.publisher() as other:
-                await other.ready()  # b is asked for its vote: what the ring says there waits for the disk, too
-            for _ in range(30):
-                await ours.publish(b"x")
-                await asyncio.sleep(2.0)
-            assert b._node.scribe is not None and 30 < b._node.scribe.waiting < 100, "a job an event, not a step"
-            assert b.stats()["net.unsent"] > 0
-            gate.open()
-            await slow
-            for each in (a, b, c):
-                assert len(await collect(each, 31)) == 31
-
-    run(main())
+    common = {"transport": MemoryNetwork(), "settings": fast()}
+    async with (
+        whence.create("lobby", **common) as a,
+        whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+        whence.join("lobby", [a.address], **common) as c,
+        a.publisher() as ours,
+        b.publisher() as held_up,
+    ):
+        await ours.ready()
+        await held_up.ready()
+        await three_voters(a)
+        gate.shut = True
+        slow = asyncio.create_task(held_up.publish(b"slow"))
+        await until(lambda: bool(gate.waiting), "the disk is asked")
+        async with c.publisher() as other:
+            await other.ready()  # b is asked for its vote: what the ring says there waits for the disk, too
+        for _ in range(30):
+            await ours.publish(b"x")
+            await asyncio.sleep(2.0)
+        assert b._node.scribe is not None and 30 < b._node.scribe.waiting < 100, "a job an event, not a step"
+        assert b.stats()["net.unsent"] > 0
+        gate.open()
+        await slow
+        for each in (a, b, c):
+            assert len(await collect(each, 31)) == 31
 
 
 def present(council: CouncilStatus) -> list[str]:
     return [voter.member for voter in council.voters if not voter.missing]
 
 
-def test_a_council_whose_voter_takes_a_second_for_each_sync_serves_everybody(tmp_path: Path, gate: Gate) -> None:
-    async def main() -> None:
-        net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "settings": {"ring": "council"}, "trace": trace}
-        async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
-            whence.join("lobby", [a.address], **common) as c,
-            a.publisher() as ours,
-            b.publisher() as slow,
-        ):
-            await ours.ready()
-            await slow.ready()
-            await three_voters(a)
-            kept = a._node.incarnation, b._node.incarnation
-            gate.seconds = 1.0
-            for n in range(10):
-                await asyncio.wait_for(asyncio.gather(ours.publish(b"%d" % n), slow.publish(b"%d" % n)), LIMIT)
-                await asyncio.sleep(1.0)
-            assert (a._node.incarnation, b._node.incarnation) == kept
-            gate.seconds = 0.0
-            events = await collect(c, 20)
-            for origin in (a.me, b.me):
-                assert [e.payload for e in events if e.origin == origin] == [b"%d" % n for n in range(10)]
-        assert_causal(trace)
-
-    run(main())
-
-
-def test_an_event_is_handed_out_when_the_disk_knows_that_the_last_one_is_processed(tmp_path: Path, gate: Gate) -> None:
-    async def main() -> None:
-        async with whence.create("t", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a:
-            events = a.events()
-            async with a.publisher() as publisher:
-                await publisher.publish_many([b"1", b"2", b"3"])
-                assert (await anext(events)).payload == b"1"
-                gate.shut = True
-                slow = asyncio.create_task(publisher.publish(b"4"))
-                await until(lambda: bool(gate.waiting), "the disk is asked")
-                second = asyncio.ensure_future(anext(events))
-                await asyncio.sleep(1.0)
-                assert not second.done()
-                gate.open()
-                assert (await second).payload == b"2"
-                await slow
-                gate.shut = True
-                slow = asyncio.create_task(publisher.publish(b"5"))
-                await until(lambda: bool(gate.waiting))
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(anext(events), 0.1)
-                gate.open()
-                await slow
-                assert (await anext(events)).payload == b"3", "a reader that gave up misses nothing"
-
-    run(main())
-
-
-def test_a_disk_that_fails_late_ends_the_publishes_that_wait_for_it(tmp_path: Path, gate: Gate) -> None:
-    async def main() -> None:
-        net = MemoryNetwork()
-        common = {"transport": net, "settings": fast()}
-        async with (
-            whence.create("lobby", **common) as a,
-            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
-            b.publisher() as publisher,
-        ):
-            await publisher.ready()
-            gate.shut = True
-            waiting = [asyncio.create_task(publisher.publish(b"%d" % n)) for n in range(3)]
-            await until(lambda: bool(gate.waiting))
-            waiting.append(asyncio.create_task(publisher.publish(b"behind")))
-            await asyncio.sleep(0.1)
-            _, over = gate.waiting.pop()
-            over(DiskError("cannot write: no space left on device"))
-            for publish in waiting:
-                with pytest.raises(ClusterClosed, match="no space"):
-                    await publish
+async def test_a_council_whose_voter_takes_a_second_for_each_sync_serves_everybody(tmp_path: Path, gate: Gate) -> None:
+    net, trace = MemoryNetwork(), MemoryTrace()
+    common = {"transport": net, "settings": {"ring": "council"}, "trace": trace}
+    async with (
+        whence.create("lobby", **common) as a,
+        whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+        whence.join("lobby", [a.address], **common) as c,
+        a.publisher() as ours,
+        b.publisher() as slow,
+    ):
+        await ours.ready()
+        await slow.ready()
+        await three_voters(a)
+        kept = a._node.incarnation, b._node.incarnation
+        gate.seconds = 1.0
+        for n in range(10):
+            await asyncio.wait_for(asyncio.gather(ours.publish(b"%d" % n), slow.publish(b"%d" % n)), LIMIT)
             await asyncio.sleep(1.0)
-            assert a.stats()["order.delivered"] == 0, "nothing of it has left the process"
+        assert (a._node.incarnation, b._node.incarnation) == kept
+        gate.seconds = 0.0
+        events = await collect(c, 20)
+        for origin in (a.me, b.me):
+            assert [e.payload for e in events if e.origin == origin] == [b"%d" % n for n in range(10)]
+    assert_causal(trace)
 
-    run(main())
+
+async def test_an_event_is_handed_out_when_the_disk_knows_that_the_last_one_is_processed(
+    tmp_path: Path, gate: Gate
+) -> None:
+    async with whence.create("t", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a:
+        events = a.events()
+        async with a.publisher() as publisher:
+            await publisher.publish_many([b"1", b"2", b"3"])
+            assert (await anext(events)).payload == b"1"
+            gate.shut = True
+            slow = asyncio.create_task(publisher.publish(b"4"))
+            await until(lambda: bool(gate.waiting), "the disk is asked")
+            second = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(1.0)
+            assert not second.done()
+            gate.open()
+            assert (await second).payload == b"2"
+            await slow
+            gate.shut = True
+            slow = asyncio.create_task(publisher.publish(b"5"))
+            await until(lambda: bool(gate.waiting))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(events), 0.1)
+            gate.open()
+            await slow
+            assert (await anext(events)).payload == b"3", "a reader that gave up misses nothing"
 
 
-def test_a_large_state_is_written_when_the_log_has_grown_not_by_the_clock(tmp_path: Path) -> None:
-    async def main() -> None:
-        written = 0
-        large = os.urandom(4 * SAVE_BYTES)
+async def test_a_disk_that_fails_late_ends_the_publishes_that_wait_for_it(tmp_path: Path, gate: Gate) -> None:
+    net = MemoryNetwork()
+    common = {"transport": net, "settings": fast()}
+    async with (
+        whence.create("lobby", **common) as a,
+        whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+        b.publisher() as publisher,
+    ):
+        await publisher.ready()
+        gate.shut = True
+        waiting = [asyncio.create_task(publisher.publish(b"%d" % n)) for n in range(3)]
+        await until(lambda: bool(gate.waiting))
+        waiting.append(asyncio.create_task(publisher.publish(b"behind")))
+        await asyncio.sleep(0.1)
+        _, over = gate.waiting.pop()
+        over(DiskError("cannot write: no space left on device"))
+        for publish in waiting:
+            with pytest.raises(ClusterClosed, match="no space"):
+                await publish
+        await asyncio.sleep(1.0)
+        assert a.stats()["order.delivered"] == 0, "nothing of it has left the process"
 
-        def state() -> bytes:
-            nonlocal written
-            written += 1
-            return large
 
-        settings = fast(time_to_terminate=2.0)
-        common = {"transport": MemoryNetwork(), "settings": settings, "directory": tmp_path}
-        async with whence.create("t", state=state, restore=lambda _: None, **common) as a:
-            events = a.events()
-            async with a.publisher() as publisher:
-                for _ in range(30):
-                    await publisher.publish(b"x")
-                    await anext(events)
-                    await asyncio.sleep(1.5)
-                assert written <= 2, "not once a second"
-                for _ in range(30):
-                    await publisher.publish(b"x" * SAVE_BYTES)
-                    await anext(events)
-                assert 4 <= written <= 30
-            events.done()
+async def test_a_large_state_is_written_when_the_log_has_grown_not_by_the_clock(tmp_path: Path) -> None:
+    written = 0
+    large = os.urandom(4 * SAVE_BYTES)
 
-    run(main())
+    def state() -> bytes:
+        nonlocal written
+        written += 1
+        return large
+
+    settings = fast(time_to_terminate=2.0)
+    common = {"transport": MemoryNetwork(), "settings": settings, "directory": tmp_path}
+    async with whence.create("t", state=state, restore=lambda _: None, **common) as a:
+        events = a.events()
+        async with a.publisher() as publisher:
+            for _ in range(30):
+                await publisher.publish(b"x")
+                await anext(events)
+                await asyncio.sleep(1.5)
+            assert written <= 2, "not once a second"
+            for _ in range(30):
+                await publisher.publish(b"x" * SAVE_BYTES)
+                await anext(events)
+            assert 4 <= written <= 30
+        events.done()
 
 
 def frame(number: int) -> Deliver:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 import whence
-from tests.live.net.live import fast, run, until
+from tests.live.net.live import fast, until
 from whence.live.net.host import boot_ns
 from whence.live.net.memory import MemoryNetwork
 
@@ -20,26 +20,22 @@ def test_the_clock_of_leases_counts_suspension() -> None:
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock that counts suspension")
-def test_who_slept_longer_than_its_lease_has_no_ticket_when_it_wakes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_who_slept_longer_than_its_lease_has_no_ticket_when_it_wakes(caplog: pytest.LogCaptureFixture) -> None:
     """`time.monotonic` stands still while the machine sleeps, and so do the timers of the event loop."""
-
-    async def main() -> None:
-        net = MemoryNetwork()
-        async with (
-            whence.create("live", "a:1", transport=net, settings=fast()) as a,
-            whence.join("live", ["a:1"], "b:1", transport=net, settings=fast()) as b,
-            whence.join("live", ["a:1"], "c:1", transport=net, settings=fast()) as c,
-            a.publisher() as one,
-            b.publisher() as two,
-            c.publisher() as three,
-        ):
-            for publisher in (one, two, three):
-                await publisher.ready()
-            assert "is lost" not in caplog.text
-            awake = time.clock_gettime_ns
-            # Undone before the virtual clock is: `monkeypatch` would put that clock back for all later tests.
-            with patch("time.clock_gettime_ns", lambda clock: awake(clock) + 3_600 * 10**9):
-                # The log, not a member's last word: the first to wake may have a ticket again when the last one wakes.
-                await until(lambda: caplog.text.count("is lost (lease ran out)") >= 3, "they know it")
-
-    run(main())
+    net = MemoryNetwork()
+    async with (
+        whence.create("live", "a:1", transport=net, settings=fast()) as a,
+        whence.join("live", ["a:1"], "b:1", transport=net, settings=fast()) as b,
+        whence.join("live", ["a:1"], "c:1", transport=net, settings=fast()) as c,
+        a.publisher() as one,
+        b.publisher() as two,
+        c.publisher() as three,
+    ):
+        for publisher in (one, two, three):
+            await publisher.ready()
+        assert "is lost" not in caplog.text
+        awake = time.clock_gettime_ns
+        # Undone before the virtual clock is: `monkeypatch` would put that clock back for all later tests.
+        with patch("time.clock_gettime_ns", lambda clock: awake(clock) + 3_600 * 10**9):
+            # The log, not a member's last word: the first to wake may have a ticket again when the last one wakes.
+            await until(lambda: caplog.text.count("is lost (lease ran out)") >= 3, "they know it")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import fast, run, until
+from tests.live.net.live import fast, until
 from whence.core.ring.context import Memory
 from whence.core.ring.messages import Council, Voter
 from whence.errors import CorruptJournal, JournalInUse, UsageError
@@ -50,55 +50,47 @@ def test_the_state_directory_has_one_for_each_cluster_and_address(monkeypatch: p
 HOMES = ("127.0.0.1:7001", "127.0.0.1:7002")
 
 
-def test_two_with_a_memory_and_a_decision(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_with_a_memory_and_a_decision(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The first voter is killed and started again with its memory: both publish. Killed for good: the other says why
     it cannot publish and what to do; a person decides, and it goes on."""
     network = MemoryNetwork()
     options: dict[str, Any] = {"transport": network, "settings": fast()}
-
-    async def main() -> None:
-        first = whence.create("two", HOMES[0], memory=tmp_path / "a", **options)
-        a = await first.__aenter__()
-        async with whence.join("two", HOMES[0], HOMES[1], memory=tmp_path / "b", **options) as b:
-            async with b.publisher() as publisher:
-                await publisher.publish(b"one")
-                await until(lambda: b.council is not None and len(b.council.voters) == 2, "two voters")
-                assert a.council is not None and b.council is not None
-                assert a.council.says().startswith(f"council of 2 (this process, {HOMES[1]}): publishing survives the ")
-                assert f"survives the loss of {HOMES[1]} alone: start a third member" in a.council.says()
-                with pytest.raises(UsageError, match="do not create the ring again"):
-                    await b.recreate(force=True)
-                a.abandon()
-                await first._close()
-                await until(lambda: not b.may_publish, "the loss")
-                first = whence.create("two", HOMES[0], memory=tmp_path / "a", **options)
-                a = await first.__aenter__()
-                await publisher.publish(b"two")
-                a.abandon()
-                await first._close()
-                await until(lambda: not b.may_publish and b.council and b.council.missing, "the second loss")
-            with pytest.raises(whence.NoTicket, match=r"1 of 2 voters does not answer, 127\.0\.0\.1:7001 .*--force"):
-                async with b.publisher(timeout=1) as publisher:
-                    await publisher.publish(b"three")
-            await b.recreate(force=True)
-            async with b.publisher() as publisher:
-                await publisher.publish(b"four")
-            assert [v.member for v in b.council.voters] == [b.me] or len(b.council.voters) == 1
-
-    run(main())
+    first = whence.create("two", HOMES[0], memory=tmp_path / "a", **options)
+    a = await first.__aenter__()
+    async with whence.join("two", HOMES[0], HOMES[1], memory=tmp_path / "b", **options) as b:
+        async with b.publisher() as publisher:
+            await publisher.publish(b"one")
+            await until(lambda: b.council is not None and len(b.council.voters) == 2, "two voters")
+            assert a.council is not None and b.council is not None
+            assert a.council.says().startswith(f"council of 2 (this process, {HOMES[1]}): publishing survives the ")
+            assert f"survives the loss of {HOMES[1]} alone: start a third member" in a.council.says()
+            with pytest.raises(UsageError, match="do not create the ring again"):
+                await b.recreate(force=True)
+            a.abandon()
+            await first._close()
+            await until(lambda: not b.may_publish, "the loss")
+            first = whence.create("two", HOMES[0], memory=tmp_path / "a", **options)
+            a = await first.__aenter__()
+            await publisher.publish(b"two")
+            a.abandon()
+            await first._close()
+            await until(lambda: not b.may_publish and b.council and b.council.missing, "the second loss")
+        with pytest.raises(whence.NoTicket, match=r"1 of 2 voters does not answer, 127\.0\.0\.1:7001 .*--force"):
+            async with b.publisher(timeout=1) as publisher:
+                await publisher.publish(b"three")
+        await b.recreate(force=True)
+        async with b.publisher() as publisher:
+            await publisher.publish(b"four")
+        assert [v.member for v in b.council.voters] == [b.me] or len(b.council.voters) == 1
 
 
-def test_a_memory_is_kept_where_the_address_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_memory_is_kept_where_the_address_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-
-    async def main() -> None:
-        for address, kept in (("127.0.0.1:0", False), (f"127.0.0.1:{port}", True)):
-            async with whence.create("x", address, insecure=True, settings=fast()) as cluster:
-                async with cluster.publisher() as publisher:
-                    await publisher.publish(b"x")
-                assert (state_directory("x", cluster.address) / "vote").is_file() is kept
-
-    run(main())
+    for address, kept in (("127.0.0.1:0", False), (f"127.0.0.1:{port}", True)):
+        async with whence.create("x", address, insecure=True, settings=fast()) as cluster:
+            async with cluster.publisher() as publisher:
+                await publisher.publish(b"x")
+            assert (state_directory("x", cluster.address) / "vote").is_file() is kept

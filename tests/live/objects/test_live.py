@@ -58,87 +58,77 @@ async def until(live: Live, condition: Callable[[], bool]) -> None:
         changes.close()
 
 
-def test_what_one_writes_the_others_see() -> None:
-    async def main() -> None:
-        network = MemoryNetwork(0.1, seed=1)
-        async with AsyncExitStack() as stack:
-            a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
-            _, _, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
-            c, oc, lc = await stack.enter_async_context(member(network, [a.address], order="reliable"))
-            seat = await stack.enter_async_context(a.publisher())
-            seen = lb.changes(lb.objects.registers("scores"))
-            await la.publish(seat, oa.registers("scores").set("ann", 3), oa.counter("hits").add(2))
-            change = await anext(seen)
-            assert (change.name, change.key) == ("scores", "ann") and change.event and change.event.owner == a.me
-            second = await stack.enter_async_context(c.publisher())
-            await until(lc, lambda: oc.counter("hits").value == 2)
-            text = oc.document("notes")
-            await lc.publish(second, text.insert(0, "hello"), text.insert(5, " world"), oc.counter("hits").add(-5))
-            for live in (la, lb, lc):
-                o = live.objects
-                await until(live, lambda o=o: o.document("notes").text == "hello world")  # type: ignore[misc]
-                await until(live, lambda o=o: o.counter("hits").value == -3)  # type: ignore[misc]
-                assert o.registers("scores").items() == [("ann", 3)] and not o.stats.malformed
-
-    run(main())
+async def test_what_one_writes_the_others_see() -> None:
+    network = MemoryNetwork(0.1, seed=1)
+    async with AsyncExitStack() as stack:
+        a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
+        _, _, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
+        c, oc, lc = await stack.enter_async_context(member(network, [a.address], order="reliable"))
+        seat = await stack.enter_async_context(a.publisher())
+        seen = lb.changes(lb.objects.registers("scores"))
+        await la.publish(seat, oa.registers("scores").set("ann", 3), oa.counter("hits").add(2))
+        change = await anext(seen)
+        assert (change.name, change.key) == ("scores", "ann") and change.event and change.event.owner == a.me
+        second = await stack.enter_async_context(c.publisher())
+        await until(lc, lambda: oc.counter("hits").value == 2)
+        text = oc.document("notes")
+        await lc.publish(second, text.insert(0, "hello"), text.insert(5, " world"), oc.counter("hits").add(-5))
+        for live in (la, lb, lc):
+            o = live.objects
+            await until(live, lambda o=o: o.document("notes").text == "hello world")  # type: ignore[misc]
+            await until(live, lambda o=o: o.counter("hits").value == -3)  # type: ignore[misc]
+            assert o.registers("scores").items() == [("ann", 3)] and not o.stats.malformed
 
 
-def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> None:
+async def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> None:
     """Counters show both: the snapshot is taken where the application is, not where the member is."""
+    network = MemoryNetwork(0.1, seed=2)
+    async with AsyncExitStack() as stack:
+        a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
+        b, ob, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
+        seats = [await stack.enter_async_context(c.publisher()) for c in (a, b)]
 
-    async def main() -> None:
-        network = MemoryNetwork(0.1, seed=2)
-        async with AsyncExitStack() as stack:
-            a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
-            b, ob, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
-            seats = [await stack.enter_async_context(c.publisher()) for c in (a, b)]
+        async def load(seat: whence.Publisher, live: Live) -> None:
+            o = live.objects
+            for n in range(300):
+                await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(live.cluster.me, n))
+                text = o.document("notes")
+                await live.publish(seat, text.insert(len(text.draft) // 2, "x"))
+                if n % 10 == 0:
+                    await asyncio.sleep(0)
 
-            async def load(seat: whence.Publisher, live: Live) -> None:
-                o = live.objects
-                for n in range(300):
-                    await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(live.cluster.me, n))
-                    text = o.document("notes")
-                    await live.publish(seat, text.insert(len(text.draft) // 2, "x"))
-                    if n % 10 == 0:
-                        await asyncio.sleep(0)
+        async def come() -> list[Live]:
+            late = []
+            for _ in range(3):
+                await until(la, lambda: len(late) * 100 <= oa.counter("hits").value)
+                late.append((await stack.enter_async_context(member(network, [b.address], order="reliable")))[2])
+            return late
 
-            async def come() -> list[Live]:
-                late = []
-                for _ in range(3):
-                    await until(la, lambda: len(late) * 100 <= oa.counter("hits").value)
-                    late.append((await stack.enter_async_context(member(network, [b.address], order="reliable")))[2])
-                return late
-
-            late, _, _ = await asyncio.gather(come(), load(seats[0], la), load(seats[1], lb))
-            for live in (la, lb, *late):
-                o = live.objects
-                await until(live, lambda o=o: o.counter("hits").value >= 600 and len(o.document("notes").text) >= 600)  # type: ignore[misc]
-                assert o.counter("hits").value == 600
-                assert o.registers("last").items() == sorted([(a.me, 299), (b.me, 299)])
-                assert o.document("notes").text == oa.document("notes").text == "x" * 600
-            assert any(live.objects.stats.restored for live in late)
-            assert ob.stats.applied == 1800
-
-    run(main())
+        late, _, _ = await asyncio.gather(come(), load(seats[0], la), load(seats[1], lb))
+        for live in (la, lb, *late):
+            o = live.objects
+            await until(live, lambda o=o: o.counter("hits").value >= 600 and len(o.document("notes").text) >= 600)  # type: ignore[misc]
+            assert o.counter("hits").value == 600
+            assert o.registers("last").items() == sorted([(a.me, 299), (b.me, 299)])
+            assert o.document("notes").text == oa.document("notes").text == "x" * 600
+        assert any(live.objects.stats.restored for live in late)
+        assert ob.stats.applied == 1800
 
 
-def test_changes_end_with_the_cluster_and_are_bounded() -> None:
-    async def main() -> None:
-        network = MemoryNetwork(seed=4)
-        others: list[bytes] = []
-        objects = Objects(limit=600)
-        async with whence.create("lobby", transport=network, insecure=True, tickets=2, settings=FAST) as cluster:
-            live = Live(objects, cluster, other=lambda e: others.append(e.payload))
-            async with live, cluster.publisher() as seat:
-                slow = live.changes(limit=2)
-                await seat.publish_many([b"mine", *[objects.counter("c").add(1)] * 5])
-                await until(live, lambda: objects.counter("c").value == 5)
-                assert slow.missed == 3 and others == [b"mine"]
-                with pytest.raises(Full):
-                    await live.publish(seat, objects.registers("r").set("k", "v" * 600))
-            assert [c.name async for c in slow] == ["c", "c"], "and then it ends"
-
-    run(main())
+async def test_changes_end_with_the_cluster_and_are_bounded() -> None:
+    network = MemoryNetwork(seed=4)
+    others: list[bytes] = []
+    objects = Objects(limit=600)
+    async with whence.create("lobby", transport=network, insecure=True, tickets=2, settings=FAST) as cluster:
+        live = Live(objects, cluster, other=lambda e: others.append(e.payload))
+        async with live, cluster.publisher() as seat:
+            slow = live.changes(limit=2)
+            await seat.publish_many([b"mine", *[objects.counter("c").add(1)] * 5])
+            await until(live, lambda: objects.counter("c").value == 5)
+            assert slow.missed == 3 and others == [b"mine"]
+            with pytest.raises(Full):
+                await live.publish(seat, objects.registers("r").set("k", "v" * 600))
+        assert [c.name async for c in slow] == ["c", "c"], "and then it ends"
 
 
 def example() -> Any:
