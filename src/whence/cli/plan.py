@@ -96,16 +96,20 @@ def _checked(args: argparse.Namespace, found: ClusterPlan) -> int:
 
     with progress("simulating") as tick:
         [done] = check([found.question], args.seeds, args.events, lambda done, total: tick(done / total, ""))
+    within = all(c["within"] for c in done["compared"])
     if args.json:
-        print(msgspec.json.encode({"plan": found, "check": done, "within": done.within}).decode())
-        return 0 if done.within else 1
+        print(msgspec.json.encode({"plan": found, "check": done, "within": within}).decode())
+        return 0 if within else 1
     _print(args, found)
-    title = f"simulated: {done.seeds} seeds, {done.events:,} events (short names: fewer bytes than above)"
+    title = f"simulated: {done['seeds']} seeds, {done['events']:,} events (short names: fewer bytes than above)"
     table = Table("what", "predicted", "measured", "95 % interval", "stated error", "holds", title=title)
-    for c in done.compared:
-        show = ("{:.5f}" if ERRORS[c.name].absolute else "{:,.1f}").format
-        holds = "yes" if c.within else "[bold red]no[/]"
-        interval = f"{show(c.low)} .. {show(c.high)}"
-        table.add_row(c.name, show(c.predicted), show(c.measured), interval, c.stated, holds)
+    for c in done["compared"]:
+        error = ERRORS[c["name"]]
+        predicted, measured, low, high = (
+            ("{:.5f}" if error.absolute else "{:,.1f}").format(c[key])
+            for key in ("predicted", "measured", "low", "high")
+        )
+        holds = "yes" if c["within"] else "[bold red]no[/]"
+        table.add_row(c["name"], predicted, measured, f"{low} .. {high}", error.text, holds)
     console().print(table)
-    return 0 if done.within else 1
+    return 0 if within else 1

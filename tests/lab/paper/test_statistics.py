@@ -265,11 +265,9 @@ def test_editing() -> None:
 
 def test_planner() -> None:
     def rows(measured: float) -> list[Row]:
-        one: Row = {"members": 20, "mode": "eager", "loss": 0.1}
-        for name in ERRORS:
-            one |= {f"{name}_predicted": 1.0, f"{name}_least": 0.9, f"{name}_most": 1.1}
-            one |= {f"{name}_measured": measured, f"{name}_low": measured - 0.01, f"{name}_high": measured + 0.01}
-        return [one]
+        found = {"predicted": 1.0, "measured": measured, "low": measured - 0.01, "high": measured + 0.01}
+        compared = [{"name": name, **found, "least": 0.9, "most": 1.1} for name in ERRORS]
+        return [{"members": 20, "mode": "eager", "loss": 0.1, "compared": compared}]
 
     assert holds("ccc11/planner", planner.statistics(rows(1.0))) == set(ERRORS)
     assert fails("ccc11/planner", planner.statistics(rows(1.3))) == set(ERRORS)

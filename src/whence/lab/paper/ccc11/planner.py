@@ -24,41 +24,6 @@ MESSAGES = 100_000
 """The most gossip messages in one run: a quiet cluster would need very many rounds for its events."""
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One prediction and its measurement."""
-
-    name: str
-    predicted: float
-    measured: float
-    low: float
-    """Bounds of the measurement's 95 % interval."""
-    high: float
-    least: float
-    """The prediction, give or take its stated error."""
-    most: float
-    stated: str
-    """The planner's stated error."""
-
-    @property
-    def within(self) -> bool:
-        """The prediction, give or take its stated error, meets the interval."""
-        return self.least <= self.high and self.low <= self.most
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan, simulated."""
-
-    question: PlanQuestion
-    seeds: int
-    events: int
-    compared: tuple[Compared, ...]
-
-    @property
-    def within(self) -> bool:
-        """All predictions are within their stated errors."""
-        return all(c.within for c in self.compared)
-
-
 def simulated(question: PlanQuestion, rounds: int) -> ClusterPlan:
     """The plan for a cluster in the simulator, with its short names and few events."""
     first = planner.plan_cluster(question)
@@ -86,12 +51,8 @@ def simulate(plan: ClusterPlan, rounds: int, seed: int) -> Frames:
 
 
 def check(
-    questions: Sequence[PlanQuestion],
-    seeds: int,
-    events: int,
-    progress: Progress | None = None,
-    seed: int = 0,
-) -> list[Check]:
+    questions: Sequence[PlanQuestion], seeds: int, events: int, progress: Progress | None = None, seed: int = 0
+) -> list[Row]:
     """Simulate the plan of each question `seeds` times, with about this many events each time."""
     todo = []
     for i, question in enumerate(questions):
@@ -107,9 +68,10 @@ def check(
     return checks
 
 
-def compare(plan: ClusterPlan, frames: Sequence[Frames], rounds: int) -> Check:
-    """Predictions beside measurements. Bytes are predicted for the events actually published: under heavy loss a
-    publisher may lose its ticket for a while."""
+def compare(plan: ClusterPlan, frames: Sequence[Frames], rounds: int) -> Row:
+    """The question, and each prediction beside its measurement: the 95 % interval (`low`, `high`) and the prediction,
+    give or take its stated error (`least`, `most`); `within`, if these meet. Bytes are predicted for the events
+    actually published: under heavy loss a publisher may lose its ticket for a while."""
     total = sum(f.frames for f in frames)
     published = total / len(frames) / (plan.load * rounds)
     plan = msgspec.structs.replace(plan, bytes_per_s=plan.bytes_per_s - (1 - published) * plan.events_bytes_per_s)
@@ -122,13 +84,13 @@ def compare(plan: ClusterPlan, frames: Sequence[Frames], rounds: int) -> Check:
     }
     if plan.question.mode == "tree":  # recovery may be faster than the repair of the tree: who brought it says nothing
         del measured["reach_gossip"]
-    compared = []
+    compared: list[Row] = []
     for name, one in measured.items():
         least, most = plan.band(name)
-        ends = {"low": one.low, "high": one.high, "least": least, "most": most}
-        predicted, stated = getattr(plan, name), ERRORS[name].text
-        compared.append(Compared(name=name, predicted=predicted, measured=one.value, stated=stated, **ends))
-    return Check(question=plan.question, seeds=len(frames), events=total, compared=tuple(compared))
+        found = {"predicted": getattr(plan, name), "measured": one.value, "low": one.low, "high": one.high}
+        within = least <= one.high and one.low <= most
+        compared.append({"name": name, **found, "least": least, "most": most, "within": within})
+    return {**msgspec.to_builtins(plan.question), "seeds": len(frames), "events": total, "compared": compared}
 
 
 def _mean(values: list[float]) -> Estimate:
@@ -168,27 +130,18 @@ def questions(count: int, seed: int) -> list[PlanQuestion]:
 def measure(options: RunOptions) -> list[Row]:
     """20 settings (4 with --quick), each simulated with several seeds."""
     count, seeds, events = (4, 2, 80) if options.quick else (20, 4, 200)
-    asked, progress = questions(count, options.seed), options.count("runs")
-    return [_row(one) for one in check(asked, seeds, events, progress, options.seed)]
-
-
-def _row(one: Check) -> Row:
-    row: Row = dict(msgspec.to_builtins(one.question)) | {"seeds": one.seeds, "events": one.events}
-    for c in one.compared:
-        row |= {f"{c.name}_{f}": getattr(c, f) for f in ("predicted", "measured", "low", "high", "least", "most")}
-    return row
+    return check(questions(count, options.seed), seeds, events, options.count("runs"), options.seed)
 
 
 def statistics(rows: list[Row]) -> Statistics:
     """Where the measurement lies in the band that the planner states: -1 and 1 are its ends."""
-    return {name: [_within(name, row) for row in rows if f"{name}_measured" in row] for name in ERRORS}
+    return {name: [_within(row, c) for row in rows for c in row["compared"] if c["name"] == name] for name in ERRORS}
 
 
-def _within(name: str, row: Row) -> Estimate:
-    least, most = row[f"{name}_least"], row[f"{name}_most"]
-    middle, half = (least + most) / 2, max(1e-12, (most - least) / 2)
-    at = f"{row['members']} members, {row['mode']}, loss {row['loss']:g}, predicted {row[f'{name}_predicted']:.4g}"
-    return Estimate(at, *((row[f"{name}_{end}"] - middle) / half for end in ("measured", "low", "high")))
+def _within(row: Row, c: Row) -> Estimate:
+    middle, half = (c["least"] + c["most"]) / 2, max(1e-12, (c["most"] - c["least"]) / 2)
+    at = f"{row['members']} members, {row['mode']}, loss {row['loss']:g}, predicted {c['predicted']:.4g}"
+    return Estimate(at, *((c[end] - middle) / half for end in ("measured", "low", "high")))
 
 
 STUDY = Study(measure, statistics)
