@@ -147,12 +147,11 @@ statements of CCC11; `CCC11 4.4` is its section 4.4.
 A statement is what a paper says at one place, in our words. Claims test it: what was measured, the threshold, and
 the figure that decides, with its 95 % interval over seeds or counts. A claim holds if every interval lies within the
 threshold, *fails* if one lies outside, and is otherwise *not decided*. Claims that hold are shown only where a
-statement depends on conditions; `whence paper --json` prints all. *Paired* settings ran with the same seeds. A quick
-run (`--quick`) decides less; the tests fail if one contradicts this page.
+statement depends on conditions; `whence paper --json` prints all. *Paired* settings ran with the same seeds.
 
-A statement **holds** if all its claims hold as printed; **holds with our correction** if only the corrected claims
-do; **depends** if it holds under some of the tested conditions and fails under others; is **refuted** if it fails
-with any correction; and is **not decided** if intervals are too wide.
+A statement **holds** if all its claims do; **holds with our correction** if only the corrected claims do;
+**depends** if it holds under some conditions and fails under others; is **refuted** if it fails with any correction;
+and is **not decided** if intervals are too wide.
 """
 
 NAMED = """
@@ -161,12 +160,12 @@ NAMED = """
 * Total order (CCC05 and TR05, future work): out; it needs consensus for every event. [Objects](./objects.md) order
   concurrent operations by stamps, and converge.
 * Object ownership and caching (CCC05 and TR05, future work): out. Use a cluster with few tickets.
-* Bounded version vectors (SURVEY 3.3): out. Entries restart with every incarnation and are packed.
+* Bounded version vectors (SURVEY 3.3): out. Entries restart with every incarnation.
 * One entry for each group (SURVEY 3.3): in, as tickets and as (N, R, K) clocks.
 * Hierarchies of groups (SURVEY 3.4): in, as trees of clusters over [bridges](./survey.md#bridges). Cycles, and
   total order across bridges, are out.
 * View synchrony (SURVEY 2): only in `survey/table1`. Uniform delivery: out; use `publish(..., copies=k)`.
-* Synchronous channels instead of history (SURVEY 3.1): out; they cost a round trip for each event.
+* Synchronous channels (SURVEY 3.1): out; they cost a round trip for each event.
 * Open groups (SURVEY 3.4): in; [clients](./survey.md#open-groups) publish through a member.
-* Byzantine processes (excluded by CCC11 4.2): out for the ring; see [SECURITY](../SECURITY.md).
+* Byzantine processes: out for the ring; see [SECURITY](../SECURITY.md).
 """
