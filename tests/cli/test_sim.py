@@ -75,25 +75,6 @@ def test_the_schedule_can_be_printed(small: Path, capsys: pytest.CaptureFixture[
     assert lines and all("publishes 1 event" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("members = 0", "members"),
-        ("nonsense = 1", "unknown key 'nonsense'"),
-        ("[network]\nlatency = 'recorded'\nfile = 'gone.csv'", "gone.csv"),
-        ("[[fault]]\nkind = 'crash'\nat = '1s'\nwho = 'x'", "no process is called 'x'"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
-    path = tmp_path / "bad.toml"
-    path.write_text(text, encoding="utf-8")
-    assert main(["sim", str(path)]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("whence: ") and said in err and str(tmp_path) in err
-
-
 def test_recorded_latencies_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cities = [f"c{i}" for i in range(4)]
     rows = [",".join(["", *cities]), *(",".join([c, *("0" if c == d else "30" for d in cities)]) for c in cities)]

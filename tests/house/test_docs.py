@@ -14,6 +14,7 @@ import whence
 from tests.house.imports import PAGES, ROOT
 from whence.audit.trace import Row
 from whence.cli.parser import parser
+from whence.cli.show import report_tables
 from whence.core.config import Settings
 from whence.lab import plan as planner
 from whence.lab.sim.run import run
@@ -54,7 +55,10 @@ def test_the_sizes_of_a_contract() -> None:
 
 
 def test_the_numbers_of_the_probabilistic_scenario() -> None:
-    [line] = run(load("probabilistic")).report.lines
+    report = run(load("probabilistic")).report
+    [line] = report.lines
+    shown = [str(cell) for table in report_tables(report) for column in table.columns for cell in column.cells]
+    assert "alerts, Algorithm 5" in shown and "error rate (inversions per delivery)" in shown
     text = read("probabilistic")
     for number in (line.delivered, line.inversions, line.alerts4, line.alerts5):
         assert re.search(rf"\b{number:,}\b", text), f"{number:,} is not in docs/probabilistic.md"

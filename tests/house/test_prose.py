@@ -55,7 +55,7 @@ def test_a_page_does_what_it_says(
     for kind, block, shown in blocks:
         if kind == "sh":
             for line in block.splitlines():
-                command(line, whole)
+                command(line, whole, capsys)
         elif saved := re.match(r'"""(\w+\.py):', block):
             (tmp_path / saved[1]).write_text(block, encoding="utf-8")
         else:
@@ -64,8 +64,9 @@ def test_a_page_does_what_it_says(
             assert not shown or capsys.readouterr().out == shown
 
 
-def command(line: str, whole: bool) -> None:
-    """Run it. Spark takes long to start and may not be there: what is judged in this process is the same."""
+def command(line: str, whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run it, here unless it starts processes. Spark takes long to start and may not be there: what is judged in this
+    process is the same."""
     program, *words = shlex.split(line, comments=True)
     if program != "whence":
         assert program == "curl" or words[0] in TARGETS, line
@@ -77,9 +78,11 @@ def command(line: str, whole: bool) -> None:
         return
     elif args.command == "audit" and not (whole and java()):
         assert main([*words, "--engine", "local"]) == 0, line
-    else:
+    elif args.command == "up":
         code, said, _ = whence(*words)
         assert code == 0 and said, line
+    else:
+        assert main(words) == 0 and capsys.readouterr().out, line
 
 
 def test_the_first_examples_are_short() -> None:

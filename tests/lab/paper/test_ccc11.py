@@ -205,7 +205,8 @@ def test_the_model_of_quorums() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fig4, "QUICK", (6, 9, 12))
     monkeypatch.setattr(fig4, "INSTANCES", (("5 updaters", 2), ("25 updaters", 4), ("all updaters", 0)))
-    monkeypatch.setattr(fig5, "MEMBERS", 8)
+    monkeypatch.setattr(fig5, "MEMBERS", 6)
+    monkeypatch.setattr(evaluation, "TRIES", 1)
     monkeypatch.setattr(fig5, "QUICK", (0.2, 0.5))
 
 

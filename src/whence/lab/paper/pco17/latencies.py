@@ -16,7 +16,7 @@ SKEW = 5.0
 
 def measure(options: RunOptions) -> list[Row]:
     """N = 1000 processes in the cities of the matrix, and the paper's network."""
-    deliveries = options.size(1e8, quick=2e6)
+    deliveries = options.size(1e8, quick=1e6)
     base = {**PAPER, "latencies": options.latencies, "spread": 0.0, "skew": SKEW, "deliveries": deliveries}
     rows = on_arrays(options, [{**base, "keys": k} for k in KS])
     plain = on_arrays(options, [{**PAPER, "keys": k, "deliveries": deliveries} for k in KS])

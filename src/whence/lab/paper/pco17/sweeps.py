@@ -33,7 +33,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     setting: Callable[[Any], Row]
     """Value -> what differs from the paper's setting."""
     deliveries: float = 1e8
-    quick: float = 4e6
+    quick: float = 2e6
     seeds: int = 16
     quick_seeds: int = 4
     more: Mapping[float, float] = {}
@@ -160,7 +160,6 @@ LOSS = _study(
     x="loss",
     values=LOSSES,
     setting=lambda loss: {"loss": loss},
-    quick=2e6,
     quick_seeds=8,
     more={LOSSES[-1]: 5},  # where errors come closest to the bound
     title="Lost copies are sent again after 100 ms: N = 1000, R = 100, K = 4",
@@ -173,7 +172,6 @@ CHURN = _study(
     values=RATES,
     setting=lambda churn: {"churn": churn},
     deliveries=3e8,
-    quick=2e6,
     quick_seeds=8,
     title="Churn: N = 1000, R = 100, K = 4, 200 messages/s",
     label="processes replaced per second",

@@ -197,7 +197,7 @@ ORDERS = {
 
 def measure(options: RunOptions) -> list[Row]:
     """Three orders in small and in larger subgroups, the same load and losses; several seeds."""
-    seconds, subgroups, seeds = (1.0, 4, 6) if options.quick else (4.0, 8, 5)
+    seconds, subgroups, seeds = (1.0, 4, 3) if options.quick else (4.0, 8, 5)
     settings = [
         {"order": order, "subgroups": subgroups, "size": size, "seconds": seconds}
         for size in (3, 6)
