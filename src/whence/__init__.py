@@ -11,7 +11,7 @@ metrics), `whence.testing` (clusters in memory, faults), `whence.audit` (judge w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whence.errors import (
     ClusterClosed,
@@ -27,6 +27,7 @@ from whence.errors import (
     UsageError,
     WhenceError,
 )
+from whence.exports import exports
 
 if TYPE_CHECKING:
     from whence.core.config import Settings
@@ -68,31 +69,18 @@ __all__ = [
     "join",
     "run",
 ]
-_WINGS = ("audit", "lab", "live", "testing")
-_HOMES = {
-    "Contract": "core.order",
-    "Event": "live.events",
-    "EventBatch": "live.events",
-    "Host": "live.net.host",
-    "MemberChange": "live.net.node",
-    "OrderName": "core.order.config",
-    "Publisher": "live.publisher",
-    "Settings": "core.config",
-}
-"""Where a name is, if not in `live.api`."""
-
-
-def __getattr__(name: str) -> Any:
-    """Lazy import of the live API: the core and the tools do without asyncio."""
-    from importlib import import_module
-
-    if name in _WINGS:
-        return import_module(f"whence.{name}")
-    if name in __all__:
-        return getattr(import_module(f"whence.{_HOMES.get(name, 'live.api')}"), name)
-    raise AttributeError(f"module 'whence' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """What one can use."""
-    return [*__all__, *_WINGS]
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "": "audit lab live testing",
+        "core.config": "Settings",
+        "core.order": "Contract",
+        "core.order.config": "OrderName",
+        "live.api": "Cluster bootstrap create join run",
+        "live.events": "Event EventBatch",
+        "live.net.host": "Host",
+        "live.net.node": "MemberChange",
+        "live.publisher": "Publisher",
+    },
+    __all__,
+)

@@ -28,8 +28,9 @@ The rows of a trace; a history of a database's clients:
 Names are imported when they are used: nothing loads Spark that does not need it.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from whence.exports import exports
 
 if TYPE_CHECKING:
     from whence.audit.history import check as check_history
@@ -45,20 +46,22 @@ if TYPE_CHECKING:
     from whence.audit.spark.tables import read_table
     from whence.audit.trace import Row, open_trace, read
 
-_WHERE = {
-    "history": {"check_history": "check", "read_history": "read"},
-    "spark.driver": ("Audit", "audit", "audit_files"),
-    "spark.findings": ("Summary",),
-    "spark.histories": {"check_histories": "check"},
-    "spark.keyed": ("audit_stream",),
-    "spark.measure": ("metrics",),
-    "spark.session": ("session", "ship"),
-    "spark.sources": ("register",),
-    "spark.sweep": ("load_grid", "sweep"),
-    "spark.tables": ("read_table",),
-    "trace": ("Row", "open_trace", "read"),
-}
-_MODULE = {name: module for module, names in _WHERE.items() for name in names}
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "history": "check_history=check read_history=read",
+        "spark.driver": "Audit audit audit_files",
+        "spark.findings": "Summary",
+        "spark.histories": "check_histories=check",
+        "spark.keyed": "audit_stream",
+        "spark.measure": "metrics",
+        "spark.session": "session ship",
+        "spark.sources": "register",
+        "spark.sweep": "load_grid sweep",
+        "spark.tables": "read_table",
+        "trace": "Row open_trace read",
+    },
+)
 
 __all__ = [
     "Audit",
@@ -80,14 +83,3 @@ __all__ = [
     "ship",
     "sweep",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    names = _WHERE[_MODULE[name]]
-    return getattr(import_module(f"whence.audit.{_MODULE[name]}"), names[name] if isinstance(names, dict) else name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)

@@ -14,8 +14,9 @@
     assert outcome.violation is None
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from whence.exports import exports
 
 if TYPE_CHECKING:
     from whence.lab.plan import ClusterPlan, PlanQuestion, plan_cluster
@@ -26,16 +27,18 @@ if TYPE_CHECKING:
     from whence.lab.sim.shrink import shrink
     from whence.lab.sim.soak import SeedResult, soak
 
-_WHERE = {
-    "plan": ("ClusterPlan", "PlanQuestion", "plan_cluster"),
-    "scale.network": ("ScaleSettings",),
-    "scale.run": ("run_scale",),
-    "sim.run": ("Simulated", "run"),
-    "sim.scenario": ("Loaded", "load", "packaged", "parse"),
-    "sim.shrink": ("shrink",),
-    "sim.soak": ("SeedResult", "soak"),
-}
-_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "plan": "ClusterPlan PlanQuestion plan_cluster",
+        "scale.network": "ScaleSettings",
+        "scale.run": "run_scale",
+        "sim.run": "Simulated run",
+        "sim.scenario": "Loaded load packaged parse",
+        "sim.shrink": "shrink",
+        "sim.soak": "SeedResult soak",
+    },
+)
 
 __all__ = [
     "ClusterPlan",
@@ -53,13 +56,3 @@ __all__ = [
     "shrink",
     "soak",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"whence.lab.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__

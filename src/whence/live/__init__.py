@@ -8,8 +8,9 @@ starts, kills and collects processes. What most applications need, `whence` itse
     from whence.live import Bridge, Client, MetricsServer, Objects
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from whence.exports import exports
 
 if TYPE_CHECKING:
     from whence.live.bridge import Bridge, Client, Door, Reader, Said, everywhere, local, merge
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from whence.live.objects import Counter, Document, Objects, Registers
     from whence.live.objects.live import Live
 
-_WHERE = {
-    "bridge": ("Bridge", "Client", "Door", "Reader", "Said", "everywhere", "local", "merge"),
-    "metrics": ("MetricsServer", "ask"),
-    "objects": ("Counter", "Document", "Objects", "Registers"),
-    "objects.live": ("Live",),
-}
-_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "bridge": "Bridge Client Door Reader Said everywhere local merge",
+        "metrics": "MetricsServer ask",
+        "objects": "Counter Document Objects Registers",
+        "objects.live": "Live",
+    },
+)
 
 __all__ = [
     "Bridge",
@@ -42,14 +45,3 @@ __all__ = [
     "local",
     "merge",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Imported when it is used."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"whence.live.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
