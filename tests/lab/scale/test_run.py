@@ -49,24 +49,6 @@ def test_scale_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "deliveries per second" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (["--set", "keys=200"], "keys"),
-        (["--set", "processes=1"], "processes"),
-        (["--set", "rate=0"], "rate"),
-        (["--set", "nonsense=0"], "--set"),
-        (["--set", "rate=fast"], "--set"),
-        (["--latencies", "nowhere.csv"], "latencies"),
-    ],
-)
-def test_wrong_arguments_have_a_name_and_exit_code_2(
-    arguments: list[str], name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["scale", *arguments]) == 2
-    assert f"whence: {name}: " in capsys.readouterr().err
-
-
 def test_latencies_are_read_by_name_and_used(tmp_path: Path) -> None:
     file = tmp_path / "rtt.csv"
     file.write_text(",B,A\nA,200,1\nB,1,200\n", encoding="utf-8")

@@ -153,16 +153,8 @@ def test_a_stamp_of_another_mechanism_is_cut_off() -> None:
 
 def test_a_mechanism_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """And runs with other settings have other names: both may go into one directory of traces."""
-    said = [
-        "--set",
-        "cluster.mechanism=identifiers",
-        "--set",
-        "duration=20r",
-        "--set",
-        "members=5",
-        "--set",
-        "fault=[]",
-    ]
+    settings = ("cluster.mechanism=identifiers", "duration=20r", "members=5", "fault=[]")
+    said = [word for setting in settings for word in ("--set", setting)]
     assert main(["sim", "hostile-survey", *said, "--json", "--trace", str(tmp_path)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["lines"][0]["inversions"] == 0 and report["lines"][0]["header_bytes"] > 0

@@ -15,7 +15,7 @@ import pytest
 
 import whence
 from tests.live.bridge.world import Member, inversions, members
-from tests.live.net.live import LIMIT, enter, fast, run, until
+from tests.live.net.live import LIMIT, enter, fast, until
 from whence.audit.judge import judge
 from whence.audit.trace import read as read_trace
 from whence.core.clock import address_of
@@ -33,14 +33,20 @@ def answer(said: Said) -> bytes | None:
 class World:
     """Clusters of three members each, over memory; the first founds."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self.stack = stack
+    def __init__(self) -> None:
+        self.stack = AsyncExitStack()
         self.net = MemoryNetwork()
         self.clusters: dict[str, list[Member]] = {}
         self.trace: Path | None = None
         self.settings = fast()
         """For crashes: none. A busy machine that stops a process for as long as a fast ring's patience is a crash, too,
         and the ring of three would not survive both (docs/ring.md)."""
+
+    async def __aenter__(self) -> World:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stack.aclose()
 
     async def cluster(self, name: str, count: int = 3) -> list[Member]:
         joins = [
@@ -87,12 +93,9 @@ async def _stop(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def in_world(main: Any) -> None:
-    async def world() -> None:
-        async with AsyncExitStack() as stack:
-            await main(World(stack))
-
-    run(world())
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
 def each_once(everybody: list[Member], payloads: list[bytes]) -> None:
@@ -130,8 +133,8 @@ def test_a_ledger_that_cannot_be_synced_is_not_put_in_place(tmp_path: Path, monk
     assert (tmp_path / "ledger").read_bytes() != before
 
 
-def test_question_before_answer_in_a_chain_of_three(tmp_path: Path) -> None:
-    async def main(world: World) -> None:
+async def test_question_before_answer_in_a_chain_of_three(world: World, tmp_path: Path) -> None:
+    async with world:
         world.trace = tmp_path
         for name in "ABC":
             await world.cluster(name)
@@ -159,8 +162,6 @@ def test_question_before_answer_in_a_chain_of_three(tmp_path: Path) -> None:
         assert len(crossed) == 35, "an event has one name everywhere"
         assert first.stats("A")["bridge.forwarded"] == 5 and first.stats("B")["bridge.local"] == 5
         await until(lambda: len((tmp_path / CROSSINGS).read_text().splitlines()) == 70, "35 events over two bridges")
-
-    in_world(main)
     audit_as_one(tmp_path)
 
 
@@ -199,126 +200,109 @@ def test_a_note_that_a_kill_has_cut_short(tmp_path: Path) -> None:
     assert copies_of(tmp_path / "nowhere") == {}
 
 
-def test_one_bridge_between_three() -> None:
-    async def main(world: World) -> None:
+async def test_one_bridge_between_three(world: World) -> None:
+    for name in "ABC":
+        await world.cluster(name, 2)
+    async with world.bridge("ABC") as bridge:
+        task = asyncio.create_task(bridge.run())
         for name in "ABC":
-            await world.cluster(name, 2)
-        async with world.bridge("ABC") as bridge:
-            task = asyncio.create_task(bridge.run())
-            for name in "ABC":
-                world.clusters[name][1].say(everywhere(b"from " + name.encode()))
-            await all_read(world.everybody(), 3)
-            await _stop(task)
-            assert all(cluster.may_publish for cluster in bridge.clusters.values())
-        for cluster in bridge.clusters.values():
-            assert cluster._node.left and not cluster.may_publish, "the tickets are given back"
-        each_once(world.everybody(), [b"from A", b"from B", b"from C"])
-
-    in_world(main)
+            world.clusters[name][1].say(everywhere(b"from " + name.encode()))
+        await all_read(world.everybody(), 3)
+        await _stop(task)
+        assert all(cluster.may_publish for cluster in bridge.clusters.values())
+    for cluster in bridge.clusters.values():
+        assert cluster._node.left and not cluster.may_publish, "the tickets are given back"
+    each_once(world.everybody(), [b"from A", b"from B", b"from C"])
 
 
-def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on() -> None:
-    async def main(world: World) -> None:
-        for name in "ABC":
-            await world.cluster(name, 2)
-        await world.start(world.bridge("AB"))
-        await world.start(world.bridge("BC"))
-        third = world.bridge("CA", probe=LIMIT)
-        with pytest.raises(CyclicTopology, match=r"C - B - A - C"):
-            async with third:
-                await third.run()
-        assert not third.open
-        second = world.bridge("BA", probe=LIMIT)
-        with pytest.raises(CyclicTopology, match=r"B - A - B"):
-            async with second:
-                await second.run()
-        world.clusters["A"][1].say(everywhere(b"still there"))
-        await all_read(world.everybody(), 1)
-        each_once(world.everybody(), [b"still there"])
-
-    in_world(main)
+async def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on(world: World) -> None:
+    for name in "ABC":
+        await world.cluster(name, 2)
+    await world.start(world.bridge("AB"))
+    await world.start(world.bridge("BC"))
+    third = world.bridge("CA", probe=LIMIT)
+    with pytest.raises(CyclicTopology, match=r"C - B - A - C"):
+        async with third:
+            await third.run()
+    assert not third.open
+    second = world.bridge("BA", probe=LIMIT)
+    with pytest.raises(CyclicTopology, match=r"B - A - B"):
+        async with second:
+            await second.run()
+    world.clusters["A"][1].say(everywhere(b"still there"))
+    await all_read(world.everybody(), 1)
+    each_once(world.everybody(), [b"still there"])
 
 
-def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(tmp_path: Path) -> None:
+async def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(world: World, tmp_path: Path) -> None:
     """Stopped in the middle of its work, again and again."""
+    world.settings = {}
+    A, B = await world.cluster("A"), await world.cluster("B")
+    total = 0
 
-    async def main(world: World) -> None:
-        world.settings = {}
-        A, B = await world.cluster("A"), await world.cluster("B")
-        total = 0
-
-        def say(count: int) -> None:
-            nonlocal total
-            for n in range(total, total + count):
-                A[n % 3].say(everywhere(b"a%d" % n))
-                B[n % 3].say(everywhere(b"b%d" % n))
-            total += count
-
-        def crossed() -> int:
-            return sum(payload.startswith(b"a") for payload in B[0].payloads)
-
-        for life in range(3):
-            bridge = world.bridge("AB", tmp_path)
-            await bridge.__aenter__()
-            task = asyncio.create_task(bridge.run())
-            await until(lambda: bridge.open or task.done(), "open", 4 * LIMIT)  # noqa: B023
-            homes = {"bridgeAB-A:1", "bridgeAB-B:1"}
-            await until(lambda: healed(world.everybody(), homes), "the rings have healed", 4 * LIMIT)  # noqa: B023
-            before = crossed()
-            say(20)
-            await until(lambda: crossed() > before + 3, "some have crossed")  # noqa: B023
-            if life == 1:  # as Ctrl-C does; else without a word
-                await _stop(task)
-            else:
-                for cluster in bridge.clusters.values():
-                    cluster.abandon()
-                await asyncio.wait([task])
-            await bridge.__aexit__(None, None, None)
-            say(5)  # while it is away
-        await world.start(world.bridge("AB", tmp_path))
-        await all_read(world.everybody(), 2 * total)
-        each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(total) for c in b"ab"])
-        assert inversions([m.steps for m in world.everybody()]) == []
-
-    in_world(main)
-
-
-def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself() -> None:
-    """With room for a few events only, and more of them in both directions than that."""
-
-    async def main(world: World) -> None:
-        A, B = await world.cluster("A"), await world.cluster("B")
-        bridge = world.bridge("AB", queue_events=4, probe=0.5)
-        await bridge.__aenter__()
-        world.stack.push_async_exit(bridge)
-        for n in range(300):
+    def say(count: int) -> None:
+        nonlocal total
+        for n in range(total, total + count):
             A[n % 3].say(everywhere(b"a%d" % n))
             B[n % 3].say(everywhere(b"b%d" % n))
-        await until(lambda: all(c.buffers()["backlog"][0] > 4 for c in bridge.clusters.values()), "both are behind")
+        total += count
+
+    def crossed() -> int:
+        return sum(payload.startswith(b"a") for payload in B[0].payloads)
+
+    for life in range(3):
+        bridge = world.bridge("AB", tmp_path)
+        await bridge.__aenter__()
         task = asyncio.create_task(bridge.run())
-        world.stack.push_async_callback(_stop, task)
-        await all_read(world.everybody(), 600)
-        each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(300) for c in b"ab"])
+        await until(lambda: bridge.open or task.done(), "open", 4 * LIMIT)  # noqa: B023
+        homes = {"bridgeAB-A:1", "bridgeAB-B:1"}
+        await until(lambda: healed(world.everybody(), homes), "the rings have healed", 4 * LIMIT)  # noqa: B023
+        before = crossed()
+        say(20)
+        await until(lambda: crossed() > before + 3, "some have crossed")  # noqa: B023
+        if life == 1:  # as Ctrl-C does; else without a word
+            await _stop(task)
+        else:
+            for cluster in bridge.clusters.values():
+                cluster.abandon()
+            await asyncio.wait([task])
+        await bridge.__aexit__(None, None, None)
+        say(5)  # while it is away
+    await world.start(world.bridge("AB", tmp_path))
+    await all_read(world.everybody(), 2 * total)
+    each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(total) for c in b"ab"])
+    assert inversions([m.steps for m in world.everybody()]) == []
 
-    in_world(main)
+
+async def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself(world: World) -> None:
+    """With room for a few events only, and more of them in both directions than that."""
+    A, B = await world.cluster("A"), await world.cluster("B")
+    bridge = world.bridge("AB", queue_events=4, probe=0.5)
+    await bridge.__aenter__()
+    world.stack.push_async_exit(bridge)
+    for n in range(300):
+        A[n % 3].say(everywhere(b"a%d" % n))
+        B[n % 3].say(everywhere(b"b%d" % n))
+    await until(lambda: all(c.buffers()["backlog"][0] > 4 for c in bridge.clusters.values()), "both are behind")
+    task = asyncio.create_task(bridge.run())
+    world.stack.push_async_callback(_stop, task)
+    await all_read(world.everybody(), 600)
+    each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(300) for c in b"ab"])
 
 
-def test_events_can_be_looked_at_before_they_are_taken() -> None:
-    async def main(world: World) -> None:
-        async with whence.create("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
-            events = cluster.events()
-            async with cluster.publisher() as seat:
-                for n in range(5):
-                    await seat.publish(b"%d" % n)
-                    await asyncio.sleep(0)  # a frame each
-            assert [event.payload for event in events.waiting()] == [b"0", b"1", b"2", b"3", b"4"]
-            assert [event.payload for event in await events.batch()] == [b"0"]
-            assert [event.payload for event in await events.batch(3)] == [b"1", b"2", b"3"]
-            assert [event.payload for event in events.waiting()] == [b"4"]
-            assert [event.payload for event in await events.batch(10)] == [b"4"]
-            assert events.waiting() == []
-
-    in_world(main)
+async def test_events_can_be_looked_at_before_they_are_taken(world: World) -> None:
+    async with whence.create("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
+        events = cluster.events()
+        async with cluster.publisher() as seat:
+            for n in range(5):
+                await seat.publish(b"%d" % n)
+                await asyncio.sleep(0)  # a frame each
+        assert [event.payload for event in events.waiting()] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [event.payload for event in await events.batch()] == [b"0"]
+        assert [event.payload for event in await events.batch(3)] == [b"1", b"2", b"3"]
+        assert [event.payload for event in events.waiting()] == [b"4"]
+        assert [event.payload for event in await events.batch(10)] == [b"4"]
+        assert events.waiting() == []
 
 
 def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:

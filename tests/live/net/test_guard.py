@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whence.errors import RemoteError, Unauthentic, UsageError
+from whence.errors import Unauthentic, UsageError
 from whence.live.net import guard as guards
 from whence.live.net.guard import Plain, SecretGuard, decode_secret, encode_secret, master_key
 
@@ -282,7 +282,3 @@ def test_the_document_says_what_the_code_does() -> None:
     assert f"Fewer than {guards.MIN_SECRET_BYTES} bytes or {guards.MIN_PASSPHRASE} characters" in text
     assert (guards.REKEY_MS, guards.REKEY_PACKETS) == (3_600_000, 1 << 32)
     assert "every hour, or after 2^32 packets" in text
-
-
-def test_refusals_are_a_peers_fault_by_type() -> None:
-    assert issubclass(Unauthentic, RemoteError)

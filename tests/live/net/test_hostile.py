@@ -204,14 +204,14 @@ async def test_the_urgent_lane_is_no_way_around_back_pressure(kind: str) -> None
         packet = pack("live", "127.0.0.1:1#5", Subscribe(1))
         record = frame_stream(packet if kind == "gossip" else direct(a.me, packet))
         most = 0
-        for n in range(8):
+        for n in range(4):
             writer.write(record * 20_000)
             for _ in range(20):
                 await asyncio.sleep(0)
                 most = max(most, len(a._node._inbox) + len(a._node._urgent))
             await seat.publish(b"%d" % n)
         assert most < 10_000, most
-        assert [e.payload for e in await collect(b, 8)] == [b"%d" % n for n in range(8)]
+        assert [e.payload for e in await collect(b, 4)] == [b"%d" % n for n in range(4)]
         assert (a.stats()["net.not_urgent"] > 0) is (kind == "gossip")
         writer.transport.abort()
 
@@ -240,20 +240,8 @@ def test_addresses() -> None:
     assert parse_address("host.example:65535") == ("host.example", 65535)
     assert parse_address("a" * 63 + ".example.:1")[1] == parse_address("bücher.example:1")[1] == 1
     long = "a" * 64  # the resolver raises a UnicodeError, and a peer may have made it up
-    for bad in (
-        "",
-        ":1",
-        "a",
-        "a:",
-        "a:x",
-        "a:65536",
-        "a:-1",
-        "::1:7",
-        f"{long}:1",
-        f"[{long}]:1",
-        f"ü{long}:1",
-        "a..b:1",
-    ):
+    bad_hosts = (f"{long}:1", f"[{long}]:1", f"ü{long}:1", "a..b:1")
+    for bad in ("", ":1", "a", "a:", "a:x", "a:65536", "a:-1", "::1:7", *bad_hosts):
         with pytest.raises(UsageError):
             parse_address(bad)
     assert is_loopback("127.3.2.1") and is_loopback("::1") and is_loopback("localhost")

@@ -99,24 +99,14 @@ def test_issue_names_what_is_missing_and_leaves_nothing_half_made(root: Path, na
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "alice.crt", "alice.key", "secret.key", "publisher.pub", "publisher.key"])
-def test_load_names_what_is_missing(root: Path, name: str) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"garbage\n", b"\xff" * 100])
+def test_what_is_missing_or_garbage_is_named(root: Path, name: str, content: bytes | None) -> None:
     from whence.live.net import tls
 
     keys.issue(root, "alice")
-    (root / "alice" / name).unlink()
-    with pytest.raises(KeysError, match=name if name != "alice.crt" else "holds none"):
-        found = keys.load(root / "alice")
-        tls.contexts(found.ca, found.certificate, found.key)
-
-
-@pytest.mark.parametrize("name", ["ca.crt", "alice.crt", "alice.key", "secret.key", "publisher.pub", "publisher.key"])
-@pytest.mark.parametrize("content", [b"", b"garbage\n", b"\xff" * 100])
-def test_garbage_is_named(root: Path, name: str, content: bytes) -> None:
-    from whence.live.net import tls
-
-    keys.issue(root, "alice")
-    (root / "alice" / name).write_bytes(content)
-    with pytest.raises(UsageError, match=name):
+    path = root / "alice" / name
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(UsageError, match="holds none" if content is None and name == "alice.crt" else name):
         found = keys.load(root / "alice")
         tls.contexts(found.ca, found.certificate, found.key)
         SecretGuard(found.secret)
