@@ -44,10 +44,6 @@ class RunOptions(msgspec.Struct):
     """A file with an editing session, for the experiment that uses one. Empty: see
     `whence.live.objects.replay.session`."""
 
-    def size(self, deliveries: float, quick: float) -> float:
-        """Deliveries of a point. Many, because errors are correlated: one slow message is late at many receivers."""
-        return quick if self.quick else deliveries
-
     def say(self, share: float, what: str) -> None:
         """Report progress: the share that is done, and the current step."""
         if self.tell:

@@ -288,10 +288,7 @@ def load(name: str | Path, data: Path | None = None, settings: Mapping[str, Any]
 
 def parse(text: str, path: str = "") -> Loaded:
     """Read scenario text; every error names the file and the key."""
-    try:
-        return _parse(_over_base(tomllib.loads(text)), path)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path or 'scenario'}: not TOML: {error}") from None
+    return _parse(_table_of(text, path or "scenario"), path)
 
 
 def _read(name: str | Path) -> tuple[dict[str, Any], str]:
@@ -302,16 +299,18 @@ def _read(name: str | Path) -> tuple[dict[str, Any], str]:
     if place is not path and not place.is_file():
         raise ConfigError(f"no scenario {str(name)!r}: give a .toml file or one of: {', '.join(packaged())}")
     try:
-        return _over_base(tomllib.loads(place.read_text(encoding="utf-8"))), str(place)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: not TOML: {error}") from None
+        return _table_of(place.read_text(encoding="utf-8"), name), str(place)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot read scenario {name}: {reason}") from None
 
 
-def _over_base(table: dict[str, Any]) -> dict[str, Any]:
-    """The table over that of the scenario that it builds on (`base`): its tables are merged, anything else replaced."""
+def _table_of(text: str, name: str | Path) -> dict[str, Any]:
+    """The table over that of the scenario that it builds on (`base`): tables are merged, anything else replaced."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not TOML: {error}") from None
 
     def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         both = [k for k in above if isinstance(above[k], dict) and isinstance(below.get(k), dict)]

@@ -23,8 +23,7 @@ LONG = 20
 def measure(options: RunOptions) -> list[Row]:
     """Against K, with an L of two propagation times; and against the length of L, with K = 4. Long lists miss next to
     nothing: four times as many deliveries are run with them."""
-    base = {**PAPER, "deliveries": options.size(1e8, quick=2e6)}
-    longer = {**base, "deliveries": options.size(4e8, quick=2e6)}
+    base, longer = ({**PAPER, "deliveries": 2e6 if options.quick else deliveries} for deliveries in (1e8, 4e8))
     points = [{**base, "keys": k, "memory": 40} for k in KS]
     points += [{**(base if size < LONG else longer), "memory": size} for size in LENGTHS]
     rows = on_arrays(options, points, seeds=4)

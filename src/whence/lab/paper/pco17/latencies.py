@@ -16,10 +16,10 @@ SKEW = 5.0
 
 def measure(options: RunOptions) -> list[Row]:
     """N = 1000 processes in the cities of the matrix, and the paper's network."""
-    deliveries = options.size(1e8, quick=1e6)
+    deliveries, seeds = (1e6, 4) if options.quick else (1e8, 8)
     base = {**PAPER, "latencies": options.latencies, "spread": 0.0, "skew": SKEW, "deliveries": deliveries}
-    rows = on_arrays(options, [{**base, "keys": k} for k in KS])
-    plain = on_arrays(options, [{**PAPER, "keys": k, "deliveries": deliveries} for k in KS])
+    rows = on_arrays(options, [{**base, "keys": k} for k in KS], seeds)
+    plain = on_arrays(options, [{**PAPER, "keys": k, "deliveries": deliveries} for k in KS], seeds)
     cities = {"cities": len(options.latencies)}
     return [{"network": "recorded", **cities, **r} for r in rows] + [{"network": "paper", **r} for r in plain]
 

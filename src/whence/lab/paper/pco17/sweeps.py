@@ -48,7 +48,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     def measure(self, options: RunOptions) -> list[Row]:
         """One row for each value."""
-        deliveries = options.size(self.deliveries, self.quick)
+        deliveries = self.quick if options.quick else self.deliveries
         times = {v: min(1, self.more.get(v, 1)) if options.quick else self.more.get(v, 1) for v in self.values}
         points = [{**PAPER, **self.setting(v), "deliveries": deliveries * times[v]} for v in self.values]
         rows = on_arrays(options, points, self.quick_seeds if options.quick else self.seeds)
