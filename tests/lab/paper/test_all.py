@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from whence.cli import main
 from whence.lab.paper import Experiment
 from whence.lab.paper import run as every
+from whence.lab.paper.frame import Study
 
 
 @pytest.fixture
@@ -17,15 +20,20 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two cheap experiments, and a record of what was measured."""
     pytest.importorskip("pyarrow")
     measured: list[str] = []
-    plain = Experiment.measure
-
-    def measure(self: Experiment, context: object) -> object:
-        measured.append(self.name)
-        return plain(self, context)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Experiment, "measure", measure)
+    before_each(monkeypatch, measured.append)
     monkeypatch.setattr(every, "EXPERIMENTS", ["survey/examples", "ccc11/ring"])
     return measured
+
+
+def before_each(monkeypatch: pytest.MonkeyPatch, call: Callable[[str], object]) -> None:
+    """Call this with the name of each experiment that is about to be measured."""
+    plain = Experiment.study
+
+    def study(self: Experiment) -> Study:
+        found: Study = plain.fget(self)  # type: ignore[misc]
+        return msgspec.structs.replace(found, measure=lambda options: (call(self.name), found.measure(options))[1])
+
+    monkeypatch.setattr(Experiment, "study", property(study))
 
 
 def test_all_makes_the_page_and_continues_where_it_stopped(
@@ -56,15 +64,12 @@ def test_broken_data_is_measured_again(few: list[str], tmp_path: Path) -> None:
 def test_an_interrupted_run_says_how_to_continue(
     few: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = Experiment.measure
-
-    def interrupted(self: Experiment, context: object) -> object:
-        if self.name == "ccc11/ring":
+    def interrupted(name: str) -> None:
+        if name == "ccc11/ring":
             raise KeyboardInterrupt
-        return plain(self, context)  # type: ignore[arg-type]
 
     with monkeypatch.context() as once:
-        once.setattr(Experiment, "measure", interrupted)
+        before_each(once, interrupted)
         assert main(["paper", "all", "--quick", "--out", str(tmp_path)]) == 130
     assert f"finished experiments are in {tmp_path}; the same command continues" in capsys.readouterr().err
     assert main(["paper", "all", "--quick", "--out", str(tmp_path)]) == 0

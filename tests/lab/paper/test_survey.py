@@ -19,11 +19,11 @@ def test_the_examples_are_as_printed() -> None:
     from whence.lab.paper.claims import judged
     from whence.lab.paper.frame import RunOptions
 
-    experiment = Experiment("survey/examples")
-    outcome = experiment.outcome(experiment.measure(RunOptions(quick=True)))
+    study = Experiment("survey/examples").study
+    outcome = study.outcome(study.measure(RunOptions(quick=True)))
     assert len(outcome.rows) == 17 and {j.status for j in judged("survey/examples", outcome.statistics)} == {"holds"}
     outcome.rows[3]["equal"] = False
-    found = judged("survey/examples", experiment.outcome(outcome.rows).statistics)
+    found = judged("survey/examples", study.outcome(outcome.rows).statistics)
     assert [j.key for j in found if j.status == "fails"] == ["ex1-order"]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from whence.errors import UsageError
 
 if TYPE_CHECKING:
-    from whence.lab.paper.frame import Row, RunOptions, Study, StudyOutcome
+    from whence.lab.paper.frame import Study
 
 EXPERIMENTS = {
     "ccc11/ring": "Theorem 4.2 refuted: the published ring gives a ticket two owners, ours does not (drawn)",
@@ -64,11 +64,3 @@ class Experiment:
         module, _, study = ELSEWHERE.get(self.name, f"{name}:{'LIVE' if self.live else 'STUDY'}").partition(":")
         found: Study = getattr(import_module(f"whence.lab.paper.{paper}.{module}"), study)
         return found
-
-    def measure(self, options: RunOptions) -> list[Row]:
-        """Run it. Expensive."""
-        return self.study.measure(options)
-
-    def outcome(self, rows: list[Row]) -> StudyOutcome:
-        """What follows from the rows. Cheap."""
-        return self.study.outcome(rows)

@@ -41,7 +41,7 @@ def one(experiment: Experiment, options: RunOptions, out: Path, again: bool = Tr
     """Run an experiment, or take its data from `out` unless it is to run again. Returns the files written."""
     _prepare(out)
     rows = None if again else load(out, experiment.title, options)
-    outcome = experiment.outcome(experiment.measure(options) if rows is None else rows)
+    outcome = experiment.study.outcome(experiment.study.measure(options) if rows is None else rows)
     return outcome, save(out, experiment.title, options, outcome)
 
 
