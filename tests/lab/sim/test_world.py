@@ -330,12 +330,41 @@ def test_the_rounds_of_drifting_clocks() -> None:
     assert run.world.scenario.round == ROUND
 
 
+IN_VAIN = """
+duration = "20r"
+settle = "60r"
+members = 3
+[network]
+latency = "normal"
+mean = "2ms"
+sd = "200us"
+loss = {loss}
+[cluster]
+tickets = 3
+coordinators = {coordinators}
+ring = "{ring}"
+"""
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.05])
 @pytest.mark.parametrize("ring", ["neighbours", "council"])
-def test_a_member_that_asks_for_a_ticket_in_vain_is_found(ring: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = f'duration = "20r"\nsettle = "60r"\nmembers = 3\n[cluster]\ntickets = 3\nring = "{ring}"\n'
+def test_a_member_that_asks_for_a_ticket_in_vain_is_found(
+    ring: str, loss: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = IN_VAIN.format(ring=ring, loss=loss, coordinators=3)
     simulate(text).clean()
     apply = Applicant.apply
     monkeypatch.setattr(Applicant, "apply", lambda self: None if self.ctx.me == "n2#1" else apply(self))
     violation = simulate(text).violation
     assert violation is not None and violation.kind == "ticket"
     assert "n2#1 still asked for a ticket at the end; 2 of 3 are taken" in str(violation)
+
+
+@pytest.mark.parametrize("ring", ["neighbours", "council"])
+def test_while_messages_are_lost_a_ticket_may_be_missing_for_a_while(ring: str) -> None:
+    """A lost message is a fault (CCC11 section 4.2): it can cost an owner its ticket also just before the end. Without
+    losses nobody loses one that late."""
+    late = [CoordinateAction(at=80 * ROUND - 1, who="n2")]
+    simulate(IN_VAIN.format(ring=ring, loss=0.05, coordinators=2), extra=late).clean()
+    violation = simulate(IN_VAIN.format(ring=ring, loss=0.0, coordinators=2), extra=late).violation
+    assert violation is not None and "n2#1 still asked for a ticket at the end" in str(violation)

@@ -26,6 +26,7 @@ class Rings:
         self._instances: dict[MemberId, Instance] = {}
         self._holders: dict[MemberId, Instance] = {}  # members with a ticket: only they can violate
         self._signs: dict[MemberId, tuple[object, ...]] = {}  # the state that the invariants depend on
+        self._asking: dict[MemberId, int] = {}  # since when it wants a ticket and has none
         self._clean = False
         self._watch = Watch()
 
@@ -36,6 +37,7 @@ class Rings:
         self._instances.pop(instance.id, None)
         self._holders.pop(instance.id, None)
         self._signs.pop(instance.id, None)
+        self._asking.pop(instance.id, None)
 
     def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output], now: int) -> str | None:
         """The violations after this step, if any. A step touches the ring if it receives or sends a ring message or
@@ -49,6 +51,10 @@ class Rings:
             self._holders.pop(instance.id, None)
         else:
             self._holders[instance.id] = instance
+        if ring.ctx.wanted and ring.state is not State.OWNER:
+            self._asking.setdefault(instance.id, now)
+        else:
+            self._asking.pop(instance.id, None)
         changes = [o for o in outs if type(o) is ports.Ticket]
         sign = (ring.state, ring.ticket, ring.inc, ring.ctx.pred, tuple(ring.coordinated()))
         if self._clean and not changes and self._signs.get(instance.id) == sign:
@@ -67,11 +73,11 @@ class Rings:
         """The violations of a ring that has had time to settle."""
         return "; ".join(quiet_violations(_rings(self._instances))) or None
 
-    def in_vain(self, liars: Collection[str]) -> str | None:
-        """Who still asks for a ticket, though some are free and there is somebody to grant one."""
+    def in_vain(self, liars: Collection[str], since: int) -> str | None:
+        """Who has asked for a ticket since then, though some are free and there is somebody to grant one."""
         rings = {member: ring for member, ring in _rings(self._instances).items() if address_of(member) not in liars}
         owners = [member for member, ring in rings.items() if ring.state is State.OWNER]
-        asking = [member for member, ring in rings.items() if ring.ctx.wanted and member not in owners]
+        asking = [member for member in rings if self._asking.get(member, since) < since]
         tickets = max((ring.ctx.config.tickets for ring in rings.values()), default=0)
         if not asking or len(owners) >= tickets or not (owners or council_lives(rings)):
             return None
