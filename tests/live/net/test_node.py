@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from whence.audit.judge import judge
@@ -14,9 +16,9 @@ from whence.audit.trace import MemoryTrace
 from whence.core.cast.messages import Gossip, Subscribe
 from whence.core.clock import address_of
 from whence.core.clock.event import FRAME_EVENTS
-from whence.core.member import Member
+from whence.core.member import Checkpoint, Member
 from whence.core.order.messages import AckRecover
-from whence.core.ports import Coordinate, Deliver, FoundRing, Resign, Start, TakeSnapshot
+from whence.core.ports import Coordinate, Deliver, FoundRing, Leave, Resign, Start, TakeSnapshot
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import (
     Ballot,
@@ -39,12 +41,13 @@ from whence.core.ring.messages import (
 )
 from whence.core.wire import encode, read_header, unpack
 from whence.errors import ClusterClosed, DiskError
+from whence.live.net.disk import Journal
 from whence.live.net.entry import Settings
 from whence.live.net.hello import DIRECTED, read_direct
 from whence.live.net.node import Node
 from whence.live.net.outbox import Outbox
 from whence.live.net.queues import EventIds
-from whence.live.net.scribe import Scribe
+from whence.live.net.scribe import Scribe, inline
 from whence.live.net.transport import Connection
 
 MS = 1_000_000
@@ -120,6 +123,27 @@ class Wire:
             if everybody and first.member.may_publish:
                 return first
         raise AssertionError("not founded")
+
+
+def test_the_last_step_of_a_voter_is_on_disk_before_others_know_of_it(tmp_path: Path) -> None:
+    """Rule C3: it ends its own vouch with the leave, and its next life is the same voter."""
+    waiting: list[tuple[Any, Any]] = []
+    disk = inline
+    with Journal(tmp_path, "c") as journal:
+        journal.load()
+        journal.next_boot()
+        wire = Wire("a", journal=journal, disk=lambda job, over: disk(job, over))
+        node = wire.founded()
+        disk = lambda job, over: waiting.append((job, over))  # noqa: E731
+        node.feed(Leave())
+        wire.step(node)
+        assert waiting and not node.left
+        inline(*waiting[0])
+        assert node.left
+    with Journal(tmp_path, "c") as journal:
+        saved = msgspec.msgpack.decode(journal.load().checkpoint or b"", type=Checkpoint).ring
+    assert saved is not None and saved.vote is not None
+    assert [row.floor > row.top for row in saved.vote.table.rows if row.top] == [True]
 
 
 def accept(wire: Wire, node: Node, *payloads: bytes) -> list[str]:

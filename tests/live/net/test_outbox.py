@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.live.net.disks import frame
 from whence.core.cast.messages import Gossip, News, Subscribe
 from whence.core.ports import Deliver, Output, Published, Remember, Send
+from whence.core.ring.messages import Council, Known
 from whence.live.net import outbox
 from whence.live.net.outbox import Outbox
 from whence.live.net.scribe import Scribe
@@ -83,6 +85,27 @@ def test_while_a_promise_is_not_on_disk_the_ring_is_silent() -> None:
     disk.go_on()
     disk.go_on()
     assert disk.saved == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_promise_is_on_disk_before_the_ring_says_anything_of_its_step_or_a_later_one(seed: int) -> None:
+    """Rule C3. What the ring says may overtake what was held back before it, but never a promise: the council takes
+    messages in any order (`tests/core/ring/council/world.py`)."""
+    rng, promises, sent = random.Random(seed), list[bytes](), set[int]()
+    box, disk, done, early = made()
+    for step in range(100):
+        out: list[Output] = [Send("b:1#1", Known(Council(step, (), ())))]
+        if rng.random() < 0.2:
+            promises.append(b"%d" % step)
+            out.append(Remember())
+        box.put(out, None, b"%d" % step if isinstance(out[-1], Remember) or rng.random() < 0.3 else None)
+        if rng.random() < 0.3:
+            disk.go_on()
+        for o in (*done, *early):
+            if isinstance(o, Send) and isinstance(o.message, Known) and o.message.now.number not in sent:
+                sent.add(o.message.now.number)
+                assert all(p in disk.saved for p in promises if int(p) <= o.message.now.number)
+    assert len(sent) > 30
 
 
 def test_a_disk_that_stands_still_costs_messages_and_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -405,8 +405,8 @@ class Node:
     def _carry_out(self, out: list[Output], wall: int, batch: Batch | None) -> None:
         """Trace it, and let it go when the disk has what has to be on it before anybody else knows of it."""
         outbox, checkpoint = self._outbox, None
-        if outbox is not None and self.member.joined and any(isinstance(o, _KEPT) for o in out):
-            checkpoint = self.member.checkpoint(kept=False)
+        if outbox is not None and not self.member.ordering.joining and any(isinstance(o, _KEPT) for o in out):
+            checkpoint = self.member.checkpoint(kept=False)  # after a leave, too: its last step may be a voter's
         if self._recorder is not None:
             self._recorder.record(out, wall)
             if checkpoint is not None:

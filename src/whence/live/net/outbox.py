@@ -2,7 +2,8 @@
 
 1. A step that has to be on disk is there before others or the application know of it. Steps leave in their order.
 2. Outputs that may be sent before the step is on disk (`split`): otherwise a slow disk would cost its member the
-   ticket, and its place in the others' views.
+   ticket, and its place in the others' views. They may overtake what the ring has said before and a promise held back:
+   the council takes messages in any order, and the neighbours make no promise that a disk has to have.
 3. While the disk is behind, digests of later rounds are dropped first, then messages; deliveries never.
 """
 
