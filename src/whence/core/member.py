@@ -192,7 +192,11 @@ class Member:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past."""
-        return self.joined and self._closes is None and self.ring.may_publish
+        return self.joined and self._closes is None and self.ring.entitled
+
+    def stop(self) -> None:
+        """The runtime feeds it no more: it takes part no longer, though the others are not told."""
+        self.left, self.wake_at = True, None
 
     def numbering(self) -> Numbering:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""
@@ -360,7 +364,7 @@ class Member:
 
     def _publish(self, payloads: tuple[bytes, ...], now: int, out: Outputs) -> None:
         if not self.may_publish:
-            reason = "no ticket" if not self.ring.may_publish else "catching up with the ticket's past"
+            reason = "no ticket" if not self.ring.entitled else "catching up with the ticket's past"
             if not self.joined:
                 reason = "not joined yet"
             out.append(ports.Refused("publish", reason))
@@ -542,6 +546,8 @@ class Member:
                     out.append(ports.Ticket("released", step.ticket, step.inc))
                 case says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
                     self.ring_stats[type(step).__name__.lower()] += 1
+                    if isinstance(step, says.Rejected) and step.founding:
+                        out.append(ports.Refused("found", step.reason))
                 case _:
                     assert_never(step)
 

@@ -124,7 +124,7 @@ class Cluster:
     @property
     def may_publish(self) -> bool:
         """This member holds a ticket now, or needs none."""
-        return self._node.may_publish
+        return self._node.member.may_publish
 
     @property
     def silent_since(self) -> float | None:

@@ -88,14 +88,15 @@ class Tickets:
         node = self.node
         while True:
             self.check_open()
-            if node.may_publish:
+            if node.member.may_publish:
                 return True
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 return False
             complain = now + COMPLAIN_EVERY
             until = complain if deadline is None else min(complain, deadline)
-            if not await node.changed.until(lambda: node.may_publish or not node.open, until) and until == complain:
+            came = await node.changed.until(lambda: node.member.may_publish or not node.open, until)
+            if not came and until == complain:
                 log.warning("%s: no ticket yet: %s", node.cluster, self.why_none())
 
     def why_none(self) -> str:
@@ -104,7 +105,7 @@ class Tickets:
         ring, total = node.member.ring, node.member.config.tickets
         if not node.member.joined:
             return "this member has not joined yet"
-        if ring.may_publish:
+        if ring.entitled:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
@@ -227,7 +228,7 @@ class Publisher:
     def ticket(self) -> int | None:
         """The ticket it holds now. None while it has none, and in a cluster without tickets."""
         node = self._tickets.node
-        return node.ticket if node.may_publish else None
+        return node.ticket if node.member.may_publish else None
 
     async def ready(self) -> None:
         """Wait until it may publish. Raises NoTicket after the publisher's timeout."""

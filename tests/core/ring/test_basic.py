@@ -47,7 +47,7 @@ def test_rule_5_a_refused_leave_is_not_repeated_at_once() -> None:
     w.resign(top)
     nack = NackLeave(ring.edges.leave_nonce, ring.ctx.holder.tenure)
     outputs = ring.receive(ring.ctx.pred.member, nack, ring.told)
-    assert ring.state is State.OWNER and not ring.may_publish
+    assert ring.state is State.OWNER and not ring.entitled
     assert not [o for o in outputs if isinstance(o, Send) and isinstance(o.message, CLeave)]
 
 

@@ -56,7 +56,7 @@ def test_news_of_the_end_of_all_numbers_cost_nobody_a_ticket(news: msg.RingNews)
         proc.ring.hear(news, proc.local(w.now))
     w.run(5)
     assert {name: w.procs[name].ring.inc for name in names} == tenures
-    assert all(w.procs[name].ring.may_publish for name in names)
+    assert all(w.procs[name].ring.entitled for name in names)
 
 
 @pytest.mark.parametrize("number", range(7))

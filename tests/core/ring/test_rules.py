@@ -348,7 +348,7 @@ class Disconnects(TolerantRing):
     def _timer(self, timer: Timer) -> None:
         super()._timer(timer)
         if timer is Timer.ACKS and self.ctx.holder is not None:
-            self._lose("no quorum")
+            self.applicant.lost("no quorum")
 
 
 def failed_exclusion(make: Make) -> None:
@@ -400,7 +400,7 @@ def late_reply(make: Make) -> None:
 
 class JustStops(TolerantRing):
     def _leave(self) -> None:
-        self._lose("stopped")
+        self.applicant.lost("stopped")
 
 
 def one_of_four_leaves(make: Make) -> None:

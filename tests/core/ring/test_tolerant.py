@@ -140,14 +140,14 @@ def test_rule_8_who_is_new_in_l_vouches_at_once() -> None:
 def test_rule_10_a_newcomer_waits_for_its_quorum() -> None:
     w, ring = build(5)
     new = w.add("new")
-    parent = next(m for m in ring if w.ring(m).admits)
+    parent = next(m for m in ring if w.ring(m).admission.admits)
     for m in ring:
         if m != parent:
             w.cut[m, new] = None
     ask(w, new, parent)
     assert w.run(2, lambda: w.ring(new).state is State.PROBATION)
     newcomer = w.ring(new)
-    assert newcomer.coordinated() == [] and not newcomer.may_publish
+    assert newcomer.coordinated() == [] and not newcomer.entitled
     # it does not vouch
     poll = msg.Poll(1, w.ring(parent).ctx.holder.tenure, newcomer.ctx.holder.tenure, 0, 0)
     assert not [o for o in newcomer.receive(parent, poll, newcomer.told) if isinstance(o, Send)]
@@ -293,7 +293,7 @@ def test_rule_14_a_grant_that_comes_too_late_is_declined() -> None:
     w.ring(new).applicant.choose = lambda: None
     w.run(2)
     assert not w.said(Granted, new)
-    assert w.ring(ring[0]).underway.newcomer is None and w.ring(ring[0]).admits
+    assert w.ring(ring[0]).underway.newcomer is None and w.ring(ring[0]).admission.admits
     assert not w.said(Excluded)
 
 
@@ -392,7 +392,7 @@ def test_rule_19_all_leave_at_once(members: int) -> None:
         w, ring = build(members, tickets=8, seed=seed)
         for m in ring:
             w.resign(m)
-            assert not w.ring(m).may_publish
+            assert not w.ring(m).entitled
         w.run(30)
         assert all(s is State.OUT for s in w.states().values())
         # one after another takes over and is released; with many of them a lease may run out on the way
@@ -456,7 +456,7 @@ def test_rule_19_only_the_predecessor_of_now_can_refuse() -> None:
     leaver.receive(p, msg.NackLeave(first, leaver.ctx.holder.tenure), leaver.told)
     assert leaver.state is State.LEAVING
     leaver.receive(new, msg.NackLeave(leaver.departure.leave_nonce, leaver.ctx.holder.tenure), leaver.told)
-    assert leaver.state is State.OWNER and not leaver.may_publish
+    assert leaver.state is State.OWNER and not leaver.entitled
 
 
 def test_rule_19_a_leaver_whose_predecessor_dies() -> None:

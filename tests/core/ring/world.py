@@ -155,7 +155,7 @@ class World:
         outputs = what(proc.ring, proc.local(self.now))
         for output in outputs:
             self._carry_out(member, proc, output)
-        if self.publish and proc.ring.may_publish and self.rng.random() < 0.1:
+        if self.publish and proc.ring.entitled and self.rng.random() < 0.1:
             self._publish(member, proc)
         wake = proc.ring.wake_at
         if wake is not None and wake != proc.wake_at:

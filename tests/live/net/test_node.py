@@ -218,7 +218,7 @@ def test_what_was_accepted_is_published_once_whatever_takes_the_ticket_before_th
         a = wire.founded()
         b = wire.nodes["b:1"]
         b.feed(Coordinate())
-        while not b.may_publish:  # alone in its ring, nobody loses a ticket by time
+        while not b.member.may_publish:  # alone in its ring, nobody loses a ticket by time
             wire.pass_time(50 * MS)
         before = a.incarnation
         if loss == "command":
@@ -245,7 +245,7 @@ def test_a_batch_is_begun_only_after_a_look_at_the_time() -> None:
     assert a.begin(wire.now) is None and wanted == [wire.now]
     wire.step(a)
     batch = a.begin(wire.now)
-    assert (batch is None) == (not a.may_publish)
+    assert (batch is None) == (not a.member.may_publish)
 
 
 def test_events_that_were_accepted_and_cannot_be_published_stop_the_node_loudly(
@@ -345,7 +345,7 @@ def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMess
     wire.step(a)
     assert a.incarnation == inc and a.member.ring.ctx.table.era == era
     wire.pass_time(1000 * MS)
-    assert a.incarnation == inc and a.may_publish
+    assert a.incarnation == inc and a.member.may_publish
     answers = isinstance(lie, Reject | Known)
     assert ("b:1#1" in a.member.cut_off) is not answers, "a receiver answers, and asks for nothing"
 

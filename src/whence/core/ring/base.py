@@ -1,5 +1,5 @@
-"""What every protocol of the ring has: applying for a ticket, founding the ring, and the frame of a step (time passes,
-something happens, the outcome is judged). `NoRing` is for clusters without tickets.
+"""What every protocol of the ring has: applying for a ticket (`Applicant`), founding the ring (`Founding`), and the
+frame of a step (`Ring`: time passes, something happens, the outcome is judged). `NoRing`: a cluster without tickets.
 
 Applying (CCC11 section 4.1): "The selection by p could take the coordinator of a ticket chosen uniformly at random from
 the set of available tickets." Coordinators are known from the news, from a snapshot and from REJECTs, which name those
@@ -61,6 +61,11 @@ class Applicant:
         self.tried = []
 
     # --- hints ---
+
+    def replace_hints(self, coordinators: Mapping[int, MemberId]) -> None:
+        """A quorum knows who the coordinators are: forget all others, and who has not answered."""
+        self.tried, self.hints = [], {}
+        self.learn(coordinators)
 
     def learn(self, coordinators: Mapping[int, MemberId]) -> None:
         for ticket, member in coordinators.items():
@@ -202,6 +207,12 @@ class Applicant:
         self.ctx.say(Released(*self.ctx.vacate()))
         self.later()
 
+    def lost(self, reason: str) -> None:
+        for act in self.ctx.when_lost:
+            act()
+        self.ctx.say(Lost(*self.ctx.vacate(), reason))
+        self.later()
+
 
 TOLD_EVERY = 8
 """One epoch in so many is for founders that were told to found. They stay above a ring that was founded again up to
@@ -225,7 +236,6 @@ class Founding:
         self.ctx = ctx
         self.applicant = applicant
         self.chosen = 0  # the epoch of the founding under way, or of the last one
-        self.refused = ""  # why the last founding was given up
 
     @property
     def epoch(self) -> int:
@@ -233,9 +243,8 @@ class Founding:
 
     def found(self, epoch: int) -> None:
         ctx = self.ctx
-        self.refused = self._why_not(epoch)
-        if self.refused:
-            ctx.say(Rejected(self.refused))
+        if why_not := self._why_not(epoch):
+            ctx.say(Rejected(why_not, founding=True))
             return
         ctx.wanted, ctx.resigning = True, False
         self.applicant.withdraw()
@@ -263,11 +272,38 @@ class Founding:
         if self.ctx.state is State.FOUNDING:
             self.give_up(f"{member} is a living coordinator")
 
+    def on_reject(self, sender: MemberId, m: msg.Reject) -> None:
+        if m.owner:
+            self.heard_owner(sender)
+        self.applicant.on_reject(sender, m)
+
+    def on_news(self, news: msg.RingNews) -> None:
+        """Who owns what, and who does no more. A founder that hears of an owner gives up."""
+        ctx, table = self.ctx, self.ctx.table
+        match news:
+            case msg.JoinedNews(holder):
+                if holder != ctx.holder:
+                    table.owns(holder)
+                if holder.member != ctx.me:
+                    self.heard_owner(holder.member)
+            case msg.GoneNews(tickets, floor, by):
+                for far, ticket in enumerate(tickets, 1):
+                    table.out(ticket, floor, ctx.now + ctx.config.temp_ns(far))
+                table.committed(by, floor)
+                self.heard_owner(by)
+            case msg.ReleasedNews(holder, seq):
+                table.note(holder, seq)
+                table.out(holder.ticket, holder.inc + 1, ctx.now)
+
     def give_up(self, reason: str) -> None:
-        self.refused = reason
         self.ctx.stop(Timer.QUARANTINE, Timer.LOOK)
-        self.ctx.say(Rejected(reason))
+        self.ctx.say(Rejected(reason, founding=True))
         self.applicant.later()
+
+    def quarantine_over(self) -> None:
+        """The designated founder has heard of nobody; alone, it needs nobody's vouch."""
+        if self.take_all(self.chosen):
+            self.ctx.own()
 
     def take_all(self, epoch: int) -> bool:
         """All tickets are this process's, under this epoch; it sits on the first."""
@@ -286,7 +322,8 @@ class Ring(ABC):
     """A process's part in the ring of one cluster. Pure: time comes in as `now`, chance as a generator at construction.
 
     Every call first lets time pass until `now`: a lease that has run out shows as `Lost` in the outputs of that very
-    call. A protocol adds its parts, and says which message and which timer goes where.
+    call. A protocol composes its parts beside the two that are here, and says for all of them which message
+    (`_receive`) and which timer (`_timer`) goes where.
     """
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random, answer_ns: int | None) -> None:
@@ -320,14 +357,9 @@ class Ring(ABC):
         return self.ctx.now
 
     @property
-    def may_publish(self) -> bool:
+    def entitled(self) -> bool:
         """An owner that is not resigning, its lease valid at the last `now` it was told (rule 2)."""
         return self.owns_at(self.ctx.now) and not self.ctx.resigning
-
-    @property
-    @abstractmethod
-    def admits(self) -> bool:
-        """An owner that would serve a CJOIN now: not frozen, not excluding, no TempRounds, nothing pending."""
 
     @abstractmethod
     def owns_at(self, now: int) -> bool:
@@ -356,7 +388,7 @@ class Ring(ABC):
 
     def anchor(self, inc: int) -> None:
         """An incarnation from a snapshot or a disk: how far the ring has come at least."""
-        self.ctx.table.anchor = max(self.ctx.table.anchor, inc >> msg.ERA_SHIFT)
+        self.ctx.table.reached(inc >> msg.ERA_SHIFT)
 
     def contacts(self, members: Sequence[MemberId]) -> None:
         """Some members of the view, to ask when no coordinator is known."""
@@ -414,43 +446,13 @@ class Ring(ABC):
 
     # --- what a protocol says ---
 
+    @abstractmethod
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
-        """What every protocol does with the answers to a request for a ticket. Another protocol's messages are
-        ignored."""
-        match m:
-            case msg.AckCJoin():
-                self.founding.heard_owner(sender)
-                if self.applicant.takes(sender, m):
-                    self._seated(m)
-            case msg.Reject():
-                if m.owner:
-                    self.founding.heard_owner(sender)
-                self.applicant.on_reject(sender, m)
-            case _:
-                pass
-
-    def _timer(self, timer: Timer) -> None:
-        """The timers of founding and applying."""
-        match timer:
-            case Timer.QUARANTINE:
-                self._quarantine_over()
-            case Timer.LOOK:
-                self.founding.look()
-            case Timer.APPLY:
-                self.applicant.apply()
-            case Timer.ANSWER:
-                self.applicant.no_answer()
-            case _:
-                raise AssertionError(timer)
+        """Which message goes where. Another protocol's messages are ignored."""
 
     @abstractmethod
-    def _seated(self, grant: msg.AckCJoin) -> None:
-        """A ticket was granted and taken."""
-
-    def _quarantine_over(self) -> None:
-        """The designated founder has heard of nobody."""
-        if self.founding.take_all(self.founding.chosen):
-            self.ctx.own()
+    def _timer(self, timer: Timer) -> None:
+        """Which timer goes where."""
 
     @abstractmethod
     def _leave(self) -> None:
@@ -459,6 +461,19 @@ class Ring(ABC):
     def _lease_end(self) -> int | None:
         """When the lease runs out; None: never."""
         return None
+
+    def _found(self, epoch: int, force: bool) -> None:
+        self.founding.found(epoch)
+
+    def _hear(self, news: msg.RingNews) -> None:
+        self.founding.on_news(news)
+
+    def _resign(self) -> None:
+        self.ctx.wanted, self.ctx.resigning = False, True
+        if self.ctx.state in SEATED:
+            self._leave()
+        else:
+            self.applicant.withdraw()
 
     # --- a step ---
 
@@ -469,6 +484,10 @@ class Ring(ABC):
         if self.wake_at is not None and self.wake_at <= ctx.now:
             self._time_passes()
         act()
+        while ctx.inbox:
+            inbox, ctx.inbox = ctx.inbox, []
+            for message in inbox:
+                self._receive(ctx.me, message)
         self._fence()
         ends = list(ctx.timers.values())
         lease = self._lease_end()
@@ -482,7 +501,7 @@ class Ring(ABC):
         ctx = self.ctx
         lease = self._lease_end()
         if lease is not None and ctx.now >= lease:
-            self._lose("lease ran out")
+            self.applicant.lost("lease ran out")
         for at, timer in sorted((at, timer) for timer, at in ctx.timers.items() if at <= ctx.now):
             if ctx.timers.get(timer) == at:  # an earlier one may have moved or ended it
                 del ctx.timers[timer]
@@ -494,16 +513,12 @@ class Ring(ABC):
         if holder is None:
             return
         if self.applicant.older_ring(holder):
-            self._lose("the ring was founded again")
+            self.applicant.lost("the ring was founded again")
         elif self.ctx.table.ended(holder):
             if self.ctx.state is State.LEAVING:
                 self.applicant.released()
             else:
-                self._lose("excluded")
-
-    def _lose(self, reason: str) -> None:
-        self.ctx.say(Lost(*self.ctx.vacate(), reason))
-        self.applicant.later()
+                self.applicant.lost("excluded")
 
     def _plausible(self, era: int) -> bool:
         """Ignore an era that cannot be, but do not blame its sender: it may know more than this process."""
@@ -511,39 +526,11 @@ class Ring(ABC):
         self.implausible += not plausible
         return plausible
 
-    def _found(self, epoch: int, force: bool) -> None:
-        self.founding.found(epoch)
-
-    def _resign(self) -> None:
-        self.ctx.wanted, self.ctx.resigning = False, True
-        if self.ctx.state in SEATED:
-            self._leave()
-        else:
-            self.applicant.withdraw()
-
-    def _hear(self, news: msg.RingNews) -> None:
-        ctx, table = self.ctx, self.ctx.table
-        match news:
-            case msg.JoinedNews(holder):
-                if holder != ctx.holder:
-                    table.owns(holder)
-                if holder.member != ctx.me:
-                    self.founding.heard_owner(holder.member)
-            case msg.GoneNews(tickets, floor, by):
-                for far, ticket in enumerate(tickets, 1):
-                    table.out(ticket, floor, ctx.now + ctx.config.temp_ns(far))
-                table.committed(by, floor)
-                self.founding.heard_owner(by)
-            case msg.ReleasedNews(holder, seq):
-                table.note(holder, seq)
-                table.out(holder.ticket, holder.inc + 1, ctx.now)
-
 
 class NoRing(Ring):
     """A cluster without tickets: every member may publish at any time, and there is nobody to ask."""
 
-    may_publish = True
-    admits = False
+    entitled = True
 
     def __init__(self, me: MemberId, config: RingConfig) -> None:
         super().__init__(me, config, random.Random(0), None)
@@ -562,7 +549,10 @@ class NoRing(Ring):
     def hear(self, news: msg.RingNews, now: int) -> list[RingOutput]:
         raise WrongKind("news of the ring in a cluster without tickets")
 
-    def _seated(self, grant: msg.AckCJoin) -> None:
+    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
+        raise AssertionError
+
+    def _timer(self, timer: Timer) -> None:
         raise AssertionError
 
     def _leave(self) -> None:

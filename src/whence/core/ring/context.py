@@ -1,8 +1,9 @@
 """What the parts of a ring share: outputs and states, the edge to the successor, the table of tickets, and the context:
 who this process is, the tenure it has, the time, its timers and its outputs.
 
-A part is a small class with the state of one job. Its constructor takes the context and the parts it builds on. The
-protocol's own file (`neighbours.py`, `council.py`) says which message and which timer goes to which part.
+A part is a small class with the state of one job. Its constructor takes the context and the parts it builds on; a part
+changes its own state only, and asks others to change theirs. At the end of the protocol's own file (`neighbours.py`,
+`council.py`) one class composes the parts, and says which message and which timer goes to which of them.
 """
 
 from __future__ import annotations
@@ -104,10 +105,10 @@ class Excluded(_Output, frozen=True):
 
 
 class Rejected(_Output, frozen=True):
-    """For the record: a request for a ticket, or a founding, was refused. `coordinate` goes on trying; a founding
-    does not."""
+    """A request for a ticket, or a founding, was refused. `coordinate` goes on trying; a founding does not."""
 
     reason: str
+    founding: bool = False
 
 
 class Frozen(_Output, frozen=True):
@@ -162,6 +163,11 @@ class Edge:
         """The R that was sent last on this edge; None: none yet."""
         sent, R = self._held[-1] if self._held else (0, ())
         return R if sent else None
+
+    def restored(self) -> Edge:
+        """The edge that was here before a newcomer, which has declined."""
+        self.waiting = None
+        return self
 
     def offer(self, nonce: int, R: Holders) -> Holders:
         """An UPDATE goes out; returns the R it must carry: the one before, while that is unanswered, since every
@@ -232,11 +238,15 @@ class Table:
         self.floor = [0] * tickets
         self.last: list[Entry] = [NEVER] * tickets
         self.era = 0
-        self.anchor = 0  # an era known from a snapshot or a disk: jumps are measured from there, too
+        self.anchor = 0  # an era known from a snapshot, a disk or a voter
         self.promises: dict[MemberId, _Promised] = {}
         self._silent: dict[int, tuple[int, int]] = {}
 
     # --- what is over ---
+
+    def reached(self, era: int) -> None:
+        """The ring has come at least so far, says somebody who is trusted: jumps are measured from there, too."""
+        self.anchor = max(self.anchor, era)
 
     def over(self, holder: msg.Holder) -> bool:
         """The tenure has ended, or this process has promised to take it as ended."""
@@ -348,6 +358,9 @@ class Table:
         if self.owner[holder.ticket] == holder.member and self.top[holder.ticket] <= holder.inc:
             self.owner[holder.ticket] = ""
 
+    def forget_owners(self) -> None:
+        self.owner = [""] * self.tickets
+
     def grant(self, ticket: int, least: int = 0) -> int:
         """A new incarnation for the ticket, above all known ones: count + 1."""
         inc = max(self.top[ticket] + 1, self.floor[ticket], least)
@@ -449,10 +462,13 @@ class Context:
         self.seq = 0  # the last event published under the tenure
         self.now = 0
         self.out: list[RingOutput] = []
+        self.inbox: list[msg.RingMessage] = []  # what this process tells itself: received before the step ends
         self.timers: dict[Timer, int] = {}
         self.lasting: tuple[Timer, ...] = ()  # timers that do not end with a tenure
         self.when_seated: list[Callable[[], None]] = []  # what the parts do when a ticket was granted
         self.when_vacated: list[Callable[[], None]] = []  # what the parts do, and forget, when the ticket is given up
+        self.when_lost: list[Callable[[], None]] = []  # what they do before that, when it is not given up but lost
+        self.when_stopped: list[Callable[[], None]] = []  # what they forget with the timers of a tenure or a request
         self._nonce = 0
 
     def send(self, to: MemberId, message: msg.RingMessage) -> None:
@@ -490,6 +506,8 @@ class Context:
 
     def stop_all(self) -> None:
         self.timers = {timer: at for timer, at in self.timers.items() if timer in self.lasting}
+        for act in self.when_stopped:
+            act()
 
     # --- the tenure ---
 

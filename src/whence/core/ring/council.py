@@ -1,6 +1,7 @@
 """The council: a few voters, which renew themselves, vouch for the owners of tickets (docs/ring.md, rules C0 to C12).
 
-The parts; a part calls only those above it. `CouncilRing`, at the end, says which message and timer goes where.
+The parts; a part calls only those above it. `CouncilRing`, at the end, composes them, and says which message and timer
+goes where.
 
     Councils      which council is the newest; talking to its voters (C1, C8)
     CouncilLease  the owner's lease: a quorum of one council vouches (C2)
@@ -68,7 +69,6 @@ class Councils:
         to be elected instead (rule C9)."""
         self.now = NONE
         self.recent: dict[int, tuple[msg.Voter, ...]] = {}
-        self.inbox: list[msg.RingMessage] = []  # messages of this process to its own vote
         self.when_new: list[Callable[[], None]] = []
         self.heard_at: int | None = None  # when a voter of the newest council last spoke; None: none ever did
         self.spoke: dict[MemberId, int] = {}  # voter of the newest council -> when it last spoke
@@ -150,14 +150,14 @@ class Councils:
     def tell(self, voter: MemberId, message: msg.RingMessage) -> None:
         """To a voter, in whichever life it is."""
         if voter == self.me.member:
-            self.inbox.append(message)
+            self.ctx.inbox.append(message)
         else:
             self.ctx.send(any_life(voter), message)
 
     def answer(self, sender: MemberId, message: msg.RingMessage) -> None:
         """To the very life that asked."""
         if sender == self.ctx.me:
-            self.inbox.append(message)
+            self.ctx.inbox.append(message)
         else:
             self.ctx.send(sender, message)
 
@@ -327,6 +327,19 @@ class Voting:
         book.ballot = msg.Ballot(book.ballot.number + 1, self.councils.me.member)
         self.changed()
 
+    def promise(self, book: Book, ballot: msg.Ballot) -> None:
+        """PREPARE is answered: stand still for 1.5 answer times, unless a council is accepted already (rule C8)."""
+        book.ballot = ballot
+        if book.accepted is None:
+            self.still_until = self.ctx.now + self.ctx.config.answer_ns * 3 // 2
+        self.changed()
+
+    def accept(self, book: Book, ballot: msg.Ballot, voters: tuple[msg.Voter, ...]) -> None:
+        """From now on silent in this council (rule C7)."""
+        book.ballot, book.accepted = ballot, (ballot, voters)
+        self.still_until, self.closed_at = None, self.ctx.now
+        self.changed()
+
     def of(self, number: int, sender: MemberId) -> Book | None:
         """The book of that council, if it is the one that this voter serves in now. A sender that is behind is told
         which council is the newest."""
@@ -431,6 +444,10 @@ class Seat:
     def _council_changed(self) -> None:
         if self.ctx.holder is not None:
             self.poll()
+
+    def not_below(self, ticket: int, inc: int) -> None:
+        """A quorum says which incarnations are used up."""
+        self.least[ticket] = max(self.least.get(ticket, 0), inc)
 
     # --- taking a seat ---
 
@@ -586,12 +603,14 @@ class Reading:
         self.era = 0  # the highest era heard of
         self.claimed = 0  # the highest era claimed by this process
         councils.when_new.append(self.forget)
-        ctx.when_seated.append(self.forget)
-        ctx.when_vacated.append(self.forget)
+        ctx.when_stopped.append(self.forget)
 
     def forget(self) -> None:
         self.question = None
         self.ctx.stop(Timer.READ)
+
+    def heard(self, era: int) -> None:
+        self.era = max(self.era, era)
 
     def read(self, purpose: Purpose) -> None:
         if self.question is None and self.councils.now.number:
@@ -609,8 +628,7 @@ class Reading:
         known = merged(q.tables.values())
         before, self.era = self.era, max(self.era, known.era, self.ctx.table.era)
         for row in known.rows:
-            least = self.seat.least
-            least[row.ticket] = max(least.get(row.ticket, 0), row.floor, row.top + 1)
+            self.seat.not_below(row.ticket, max(row.floor, row.top + 1))
             self.ctx.table.last[row.ticket] = max(self.ctx.table.last[row.ticket], row.last)
         if q.purpose == "mend":
             self._mend(q, known.seats)
@@ -653,11 +671,9 @@ class Reading:
             self._claim(q, tuple(range(ctx.config.tickets)), agreed_epoch(self.era >> msg.ERA_SHIFT) << msg.ERA_SHIFT)
 
     def _coordinators(self, seats: tuple[msg.Holder, ...]) -> None:
-        """A quorum knows who the coordinators are: forget all others, and who has not answered."""
-        for ticket in range(self.ctx.config.tickets):
-            self.ctx.table.owner[ticket] = ""
-        self.applicant.tried, self.applicant.hints = [], {}
-        self.applicant.learn({s.ticket: s.member for s in seats if s.member != self.ctx.me})
+        """A quorum knows who the coordinators are."""
+        self.ctx.table.forget_owners()
+        self.applicant.replace_hints({s.ticket: s.member for s in seats if s.member != self.ctx.me})
 
     # --- claiming (rule C4) ---
 
@@ -675,7 +691,7 @@ class Reading:
             return
         self.forget()
         for ticket in q.tickets:
-            self.seat.least[ticket] = floor_of(q.era)
+            self.seat.not_below(ticket, floor_of(q.era))
         if q.purpose == "found":
             if ctx.state is State.JOINING:
                 self.seat.found(q.era >> msg.ERA_SHIFT)
@@ -729,6 +745,16 @@ class Reform:
     @property
     def _round(self) -> int:
         return self.ctx.config.round_ns
+
+    def abstain(self) -> None:
+        self.willing = False
+
+    def retire(self) -> None:
+        """Ask to be replaced, at once."""
+        self.leaving = True
+        self.urge = max(self.urge, len(self.councils.now.voters))
+        if self.councils.seated:
+            self.attend()
 
     # --- a round ---
 
@@ -910,23 +936,18 @@ class Reform:
         if m.ballot <= book.ballot:
             self.councils.answer(sender, msg.Higher(m.council, book.ballot))
             return
-        book.ballot = m.ballot
         if m.ballot.by != self.councils.me.member:
             self.urge = -1  # one at a time
-        if book.accepted is None:
-            self.voting.still_until = ctx.now + ctx.config.answer_ns * 3 // 2
-        self.voting.changed()
+        self.voting.promise(book, m.ballot)
         mine = self.councils.me.member
         promise = msg.Promise(m.council, m.ballot, mine, book.accepted, book.table(ctx.now))
         self.councils.answer(sender, promise)
 
     def on_accept(self, sender: MemberId, m: msg.Accept) -> None:
-        book, voting = self.voting.book, self.voting
+        book = self.voting.book
         if book is None or book.number != m.council or not self.may_accept(book, m.ballot):
             return
-        book.ballot, book.accepted = m.ballot, (m.ballot, m.voters)
-        voting.still_until, voting.closed_at = None, self.ctx.now
-        voting.changed()
+        self.voting.accept(book, m.ballot, m.voters)
         self.councils.answer(sender, msg.Accepted(m.council, m.ballot, self.councils.me.member))
 
     def may_accept(self, book: Book, ballot: msg.Ballot) -> bool:
@@ -973,10 +994,6 @@ class CouncilRing(Ring):
 
     # --- what others ask ---
 
-    @property
-    def admits(self) -> bool:
-        return self.seat.admits and self.reading.question is None
-
     def owns_at(self, now: int) -> bool:
         return self.ctx.state is State.OWNER and now < self.seat.lease.end()
 
@@ -1005,7 +1022,7 @@ class CouncilRing(Ring):
 
     def abstain(self) -> None:
         """Never be a voter: the process is known to be short-lived, or its operator wants it so."""
-        self.reform.willing = False
+        self.reform.abstain()
 
     def start(self, now: int) -> list[RingOutput]:
         return self._step(now, self._start)
@@ -1019,18 +1036,12 @@ class CouncilRing(Ring):
         self.ctx.after(int(self.ctx.rng.random() * self.ctx.config.round_ns / 10), Timer.COUNCIL)
 
     def retire(self, now: int) -> list[RingOutput]:
-        return self._step(now, self._retire)
-
-    def _retire(self) -> None:
-        self.reform.leaving = True
-        self.reform.urge = max(self.reform.urge, len(self.councils.now.voters))
-        if self.councils.seated:
-            self.reform.attend()
+        return self._step(now, self.reform.retire)
 
     @property
     def retired(self) -> bool:
         alone = self.councils.members() == [self.councils.me.member] and not self.applicant.members
-        return super().retired and (alone or not self.councils.seated)
+        return self.ctx.holder is None and (alone or not self.councils.seated)
 
     def _found(self, epoch: int, force: bool) -> None:
         """Rule C0: a council is made by a decision, when nobody remembers one."""
@@ -1039,7 +1050,7 @@ class CouncilRing(Ring):
             self.applicant.coordinate()
             return
         self.forced = force
-        super()._found(epoch, force)
+        self.founding.found(epoch)
 
     def _quarantine_over(self) -> None:
         councils, founding = self.councils, self.founding
@@ -1051,19 +1062,11 @@ class CouncilRing(Ring):
         era = founding.epoch << msg.ERA_SHIFT
         self.voting.begin(council, msg.Ledger(era, (), ()))
         councils.learn(council)
-        self.reading.era = max(self.reading.era, era)
+        self.reading.heard(era)
         self.seat.found(founding.epoch)
 
     def seat_all_allowed(self) -> bool:
         return self.forced or not self.councils.now.number
-
-    def _resign(self) -> None:
-        super()._resign()
-        if self.ctx.state is State.OUT:  # its timers are stopped: a question would stay open, and bar the next request
-            self.reading.forget()
-
-    def _seated(self, grant: msg.AckCJoin) -> None:
-        self.seat.ask_for_vouchers()
 
     def _leave(self) -> None:
         self.seat.leave()
@@ -1075,20 +1078,23 @@ class CouncilRing(Ring):
             msg.check_voter(sender, m)
         if isinstance(m, msg.CouncilMessage):
             era = m.era if isinstance(m, msg.Claim) else m.table.era if isinstance(m, msg.Seats | msg.Begin) else 0
-            self.ctx.table.anchor = max(self.ctx.table.anchor, era)  # claims that failed have raised it, too
+            self.ctx.table.reached(era)  # claims that failed have raised it, too
             self.councils.heard(sender)
             self._in_council(sender, m)
             return
         match m:
-            case msg.CJoin():
-                if self.admits:
-                    self.seat.admit(sender, m)
-                else:
-                    self._refuse(sender, m.nonce)
+            case msg.AckCJoin():
+                self.founding.heard_owner(sender)
+                if self.applicant.takes(sender, m):
+                    self.seat.ask_for_vouchers()
             case msg.Reject():
                 self._owner_answered = m.owner
-                super()._receive(sender, m)
+                self.founding.on_reject(sender, m)
                 self._owner_answered = False
+            case msg.CJoin() if self.seat.admits and self.reading.question is None:
+                self.seat.admit(sender, m)
+            case msg.CJoin():
+                self._refuse(sender, m.nonce)
             case msg.Who():
                 if self.councils.now.number and self.votes:
                     self.ctx.send(sender, msg.Known(self.councils.now))
@@ -1101,7 +1107,7 @@ class CouncilRing(Ring):
                 if self.seat.on_decline(sender, m):
                     self.reading.read("mend")
             case _:
-                super()._receive(sender, m)
+                pass
 
     def _refuse(self, to: MemberId, nonce: int) -> None:
         self.ctx.refuse(to, nonce, busy=self.reading.question is not None or not self.seat.settled)
@@ -1159,7 +1165,7 @@ class CouncilRing(Ring):
 
     def _hear(self, news: msg.RingNews) -> None:
         ctx = self.ctx
-        super()._hear(news)
+        self.founding.on_news(news)
         gone = news.holder if isinstance(news, msg.ReleasedNews) else None
         if self.seat.settled and ctx.edge is not None and ctx.edge.succ == gone:
             self.reading.read("mend")
@@ -1169,6 +1175,16 @@ class CouncilRing(Ring):
     def _timer(self, timer: Timer) -> None:
         ctx = self.ctx
         match timer:
+            case Timer.QUARANTINE:
+                self._quarantine_over()
+            case Timer.LOOK:
+                self.founding.look()
+            case Timer.APPLY if self.reading.question is not None:
+                ctx.after(ctx.config.round_ns // 4, Timer.APPLY)
+            case Timer.APPLY:
+                self.applicant.apply()
+            case Timer.ANSWER:
+                self.applicant.no_answer()
             case Timer.COUNCIL:
                 self._council_round()
             case Timer.ROUND:
@@ -1186,17 +1202,15 @@ class CouncilRing(Ring):
                     self.reading.read("mend")
                     ctx.after(ctx.config.round_ns // 2, Timer.NEWCOMER)
             case Timer.PROBATION:
-                self._lose("not confirmed")
+                self.applicant.lost("not confirmed")
             case Timer.READ:
                 self.reading.forget()
             case Timer.PREPARED:
                 self.reform.prepared()
             case Timer.PROPOSAL:
                 self.reform.give_up()
-            case Timer.APPLY if self.reading.question is not None:
-                ctx.after(ctx.config.round_ns // 4, Timer.APPLY)
             case _:
-                super()._timer(timer)
+                raise AssertionError(timer)
 
     def _council_round(self) -> None:
         """Gossip the newest council, and show that this process is there."""
@@ -1213,14 +1227,3 @@ class CouncilRing(Ring):
         """No ticket yet. Unless a coordinator has just answered, ask the council who is one (rule C6)."""
         if not self._owner_answered:
             self.reading.read("found")
-
-    # --- a step ---
-
-    def _fence(self) -> None:
-        """First deliver what this process has told its own vote."""
-        councils = self.councils
-        while councils.inbox:
-            inbox, councils.inbox = councils.inbox, []
-            for message in inbox:
-                self._receive(self.ctx.me, message)
-        super()._fence()

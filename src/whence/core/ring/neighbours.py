@@ -1,7 +1,8 @@
 """The neighbours: the fault-tolerant ring of CCC11 Algorithms 2-4 with rules 7-19 of docs/ring.md, and the graceful
 leave of rules 2-6.
 
-The parts; a part calls only those above it. `TolerantRing`, at the end, says which message and timer goes where.
+The parts; a part calls only those above it. `TolerantRing`, at the end, composes them, and says which message and timer
+goes where.
 
     Lease       how long a process may take itself for an owner (8, 9, 14, 16). A vouch counts from when its poll was
                 *sent*: a slow answer only buys less time.
@@ -128,6 +129,41 @@ class Underway:
         ctx = self.ctx
         return ctx.state is State.OWNER and ctx.edge is not None and ctx.edge.acked and self.quiet and not self.frozen
 
+    def court(self, excluder: msg.Holder, nonce: int) -> None:
+        self.courted = (excluder, nonce)
+
+    def decided(self, by: msg.Holder) -> None:
+        """The exclusion that this process was asked about has succeeded or failed."""
+        if self.courted is not None and self.courted[0] == by:
+            self.courted = None
+
+    def begin_attempt(self, successor: msg.Holder) -> Attempt:
+        self.attempt = Attempt(0, successor)
+        return self.attempt
+
+    def succeeded(self, temp_ns: int) -> None:
+        """The attempt has its quorum: TempRounds begin (rule 11)."""
+        self.attempt = self.newcomer = None
+        self.thaw()
+        self.ctx.stop(Timer.ACKS, Timer.NEWCOMER, Timer.UPDATE)
+        self.temp_until = self.ctx.now + temp_ns
+        self.ctx.after(temp_ns, Timer.TEMP)
+
+    def admitted(self, newcomer: msg.Holder, before: Edge) -> None:
+        ctx = self.ctx
+        self.newcomer = Newcomer(newcomer, ctx.now, before)
+        ctx.after(ctx.config.answer_ns, Timer.UPDATE)
+        ctx.after(ctx.config.probation_ns + 2 * ctx.config.round_ns, Timer.NEWCOMER)
+
+    def confirmed(self) -> None:
+        self.newcomer = None
+        self.ctx.stop(Timer.NEWCOMER)
+
+    def declined(self) -> None:
+        self.cancel_attempt()
+        self.newcomer = None
+        self.ctx.stop(Timer.UPDATE, Timer.NEWCOMER)
+
     def excluding(self, ticket: int) -> bool:
         return self.attempt is not None and ticket in self.attempt.tickets
 
@@ -174,6 +210,15 @@ class Neighbours:
     def _clear(self) -> None:
         self.L, self.L_nonce, self.next_L, self.heard = (), 0, None, 0
         self.lease = Lease(self.ctx.config.lease_ns)
+
+    def seated(self, grant: msg.AckCJoin) -> None:
+        self.L, self.L_nonce, self.heard = grant.L, grant.update, grant.update
+        self.ack_update(grant.update)
+        self.poll(grant.L)
+
+    def alone(self, holder: msg.Holder) -> None:
+        """Nobody else is left on the ring: nobody vouches, nobody can exclude (rule 8)."""
+        self.ctx.edge, self.ctx.pred, self.L, self.next_L = Edge.alone(holder), None, (), None
 
     # --- the lease ---
 
@@ -257,8 +302,7 @@ class Neighbours:
             newcomer.answered = True
             if not m.confirmed:
                 return False
-            underway.newcomer = None
-            ctx.stop(Timer.NEWCOMER)
+            underway.confirmed()
         ctx.table.owns(edge.succ)
         edge.acked = True
         return True
@@ -290,8 +334,7 @@ class Neighbours:
             return False
         if p != ctx.pred:
             ctx.pred, self.L_nonce = p, 0
-        if self.underway.courted is not None and self.underway.courted[0] == p:
-            self.underway.courted = None
+        self.underway.decided(p)
         self.heard = m.nonce
         ctx.table.owns(p)
         self._offered(m.nonce, tuple(z for z in m.R if z.member != ctx.me))
@@ -350,13 +393,15 @@ class Exclusion:
     # --- the excluder: find the next reachable coordinator ---
 
     def begin(self) -> None:
-        _, edge = self.ctx.sitting()
-        self.underway.attempt = Attempt(0, edge.succ)
-        self.next_candidate()
+        self.next_candidate(self.underway.begin_attempt(self.ctx.sitting()[1].succ))
 
-    def next_candidate(self) -> None:
-        ctx, attempt, (holder, _) = self.ctx, self.underway.attempt, self.ctx.sitting()
-        assert attempt is not None
+    def no_answer(self) -> None:
+        """The candidate is not reachable."""
+        if self.underway.attempt is not None:
+            self.next_candidate(self.underway.attempt)
+
+    def next_candidate(self, attempt: Attempt) -> None:
+        ctx, (holder, _) = self.ctx, self.ctx.sitting()
         q = ctx.table.next_owner(holder.ticket, attempt.candidate.ticket)
         if q is not None:
             attempt.nonce, attempt.candidate = ctx.next_nonce(), q
@@ -376,7 +421,7 @@ class Exclusion:
         if ctx.holder is None or ctx.state is not State.OWNER or m.ticket != ctx.holder.ticket:
             return
         if not ctx.table.over(excluder):
-            self.underway.courted = (excluder, m.nonce)
+            self.underway.court(excluder, m.nonce)
             ctx.send(sender, msg.AckExclude(m.nonce, ctx.holder.tenure, m.mine, ctx.table.era, self.neighbours.L))
 
     def _attempt(self, nonce: int, tenure: msg.Tenure) -> Attempt | None:
@@ -399,7 +444,7 @@ class Exclusion:
             table.owns(z)
         if any(table.owner[z.ticket] == z.member for z in strangers):
             attempt.candidate = edge.succ
-            self.next_candidate()  # q knows coordinators nearer than itself that Cview did not
+            self.next_candidate(attempt)  # q knows coordinators nearer than itself that Cview did not
         else:
             self._request(attempt, msg.Holder(sender, *m.mine), m.L)
 
@@ -472,16 +517,11 @@ class Exclusion:
         if newcomer is not None and newcomer.before.succ != holder:
             held += newcomer.before.held  # what the successor behind an unconfirmed newcomer may hold
         if q == holder:
-            ctx.edge, ctx.pred, self.neighbours.next_L = Edge.alone(holder), None, None
+            self.neighbours.alone(holder)
         else:
             ctx.table.owns(q)
             ctx.edge = Edge(q, held, tuple(msg.Tenure(ticket, floor) for ticket in attempt.tickets))
-        underway.attempt = underway.newcomer = None
-        underway.thaw()
-        ctx.stop(Timer.ACKS, Timer.NEWCOMER, Timer.UPDATE)
-        temp = ctx.config.temp_ns(len(perhaps_owned))  # rule 11
-        underway.temp_until = ctx.now + temp
-        ctx.after(temp, Timer.TEMP)
+        underway.succeeded(ctx.config.temp_ns(len(perhaps_owned)))
         ctx.say(Excluded(attempt.tickets, msg.term_of(attempt.era), tuple(z.member for z in attempt.acks)))
         ctx.say(Announce(msg.GoneNews(perhaps_owned, floor, ctx.me)))
 
@@ -533,22 +573,18 @@ class Admission:
         ctx, (holder, before) = self.ctx, self.ctx.sitting()
         newcomer = ctx.grant(sender, m.wish)
         ctx.edge = Edge(newcomer, [])
-        self.underway.newcomer = Newcomer(newcomer, ctx.now, before)
         update = ctx.next_nonce()
         R, rows = ctx.edge.offer(update, self.neighbours.R()), ctx.table.rows()
         mine, yours = holder.tenure, newcomer.tenure
         ctx.send(sender, msg.AckCJoin(m.nonce, update, mine, yours, before.succ, R, before.held, rows))
-        ctx.after(ctx.config.answer_ns, Timer.UPDATE)
-        ctx.after(ctx.config.probation_ns + 2 * ctx.config.round_ns, Timer.NEWCOMER)
+        self.underway.admitted(newcomer, before)
 
     def on_decline(self, sender: MemberId, m: msg.Decline) -> None:
         newcomer = self.underway.newcomer
         if newcomer is None or newcomer.holder != msg.Holder(sender, *m.tenure):
             return
-        self.underway.cancel_attempt()
-        self.ctx.edge, self.underway.newcomer = newcomer.before, None
-        self.ctx.edge.waiting = None
-        self.ctx.stop(Timer.UPDATE, Timer.NEWCOMER)
+        self.underway.declined()
+        self.ctx.edge = newcomer.before.restored()
         self.ctx.table.end(newcomer.holder.ticket, newcomer.holder.inc + 1)
 
     def unconfirmed(self) -> None:
@@ -560,11 +596,8 @@ class Admission:
     # --- the newcomer's side ---
 
     def seated(self, grant: msg.AckCJoin) -> None:
-        ctx, neighbours = self.ctx, self.neighbours
-        neighbours.L, neighbours.L_nonce, neighbours.heard = grant.L, grant.update, grant.update
-        neighbours.ack_update(grant.update)
-        neighbours.poll(grant.L)
-        ctx.timers[Timer.PROBATION] = self.applicant.asked_at + ctx.config.probation_ns
+        self.neighbours.seated(grant)
+        self.ctx.timers[Timer.PROBATION] = self.applicant.asked_at + self.ctx.config.probation_ns
 
     def confirm_if_vouched(self) -> None:
         """The end of probation (rule 10)."""
@@ -626,6 +659,7 @@ class Departure:
         self._accepted: dict[msg.Holder, int] = {}  # successors that were released here, and the nonce of their CLEAVE
         self._unheard: dict[msg.Holder, int] = {}
         """Those of them that have not yet said that they are out, and how often they were told."""
+        ctx.when_lost.append(self._remember)
         ctx.when_vacated.append(self._clear)
 
     def _clear(self) -> None:
@@ -648,7 +682,7 @@ class Departure:
     def leave_if_possible(self) -> None:
         ctx, underway = self.ctx, self.underway
         if underway.courted is not None and ctx.table.ended(underway.courted[0]):
-            underway.courted = None
+            underway.decided(underway.courted[0])
         if not (ctx.resigning and underway.settled and underway.courted is None):
             return
         holder, _ = ctx.sitting()
@@ -709,9 +743,11 @@ class Departure:
 
     # --- whoever did not get to leave ---
 
-    def remember(self) -> None:
+    def _remember(self) -> None:
         """The tenure is lost: what its predecessor needs to take it over (`hands_over`)."""
         ctx, underway, (holder, edge) = self.ctx, self.underway, self.ctx.sitting()
+        if ctx.state is State.PROBATION:
+            return
         whole = underway.newcomer is None and not underway.waiting and not ctx.alone
         nonce = self.leave_nonce or ctx.next_nonce()
         self.ended[holder] = Ended(edge.succ, ctx.pred, nonce, edge.held, underway.courted, ctx.seq, whole)
@@ -720,13 +756,15 @@ class Departure:
     def on_cancel(self, sender: MemberId, m: msg.Cancel) -> None:
         """The exclusion of the predecessor has failed: who has waited for that may leave."""
 
+        excluder = msg.Holder(sender, *m.mine)
+
         def failed(courted: tuple[msg.Holder, int] | None) -> bool:
-            return courted is not None and courted[0] == msg.Holder(sender, *m.mine) and courted[1] <= m.nonce
+            return courted is not None and courted[0] == excluder and courted[1] <= m.nonce
 
         for ended in self.ended.values():
             ended.courted = None if failed(ended.courted) else ended.courted
         if failed(self.underway.courted):
-            self.underway.courted = None
+            self.underway.decided(excluder)
             self.leave_if_possible()
 
     def hands_over(self, sender: MemberId, m: msg.Update) -> bool:
@@ -777,7 +815,7 @@ class Departure:
         ctx.stop(Timer.UPDATE)
         self.underway.thaw()
         if m.succ == holder:  # they were two: nobody is left to vouch, and nobody to fear
-            ctx.edge, ctx.pred, self.neighbours.L, self.neighbours.next_L = Edge.alone(holder), None, (), None
+            self.neighbours.alone(holder)
             self.leave_if_possible()
         else:
             between_us = between(holder.ticket, m.succ.ticket, ctx.config.tickets)
@@ -812,10 +850,6 @@ class TolerantRing(Ring):
         self.admission = Admission(ctx, self.underway, self.neighbours, self.exclusion, applicant)
         self.departure = Departure(ctx, self.underway, self.neighbours, self.admission, applicant)
 
-    @property
-    def admits(self) -> bool:
-        return self.admission.admits
-
     def owns_at(self, now: int) -> bool:
         return self.ctx.state is State.OWNER and self.neighbours.vouched_at(now)
 
@@ -828,19 +862,17 @@ class TolerantRing(Ring):
             return None
         return self.neighbours.lease.until(self.neighbours.L)
 
-    def _seated(self, grant: msg.AckCJoin) -> None:
-        self.admission.seated(grant)
-
     def _leave(self) -> None:
         self.departure.resign()
 
-    def _lose(self, reason: str) -> None:
-        if self.ctx.state is not State.PROBATION:
-            self.departure.remember()
-        super()._lose(reason)
-
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
         match m:
+            case msg.AckCJoin():
+                self.founding.heard_owner(sender)
+                if self.applicant.takes(sender, m):
+                    self.admission.seated(m)
+            case msg.Reject():
+                self.founding.on_reject(sender, m)
             case msg.Poll():
                 self.neighbours.on_poll(sender, m)
             case msg.Alive():
@@ -882,17 +914,25 @@ class TolerantRing(Ring):
             case msg.NackLeave():
                 self.departure.on_nack_leave(sender, m)
             case _:
-                super()._receive(sender, m)
+                pass
 
     def _timer(self, timer: Timer) -> None:
         match timer:
+            case Timer.QUARANTINE:
+                self.founding.quarantine_over()
+            case Timer.LOOK:
+                self.founding.look()
+            case Timer.APPLY:
+                self.applicant.apply()
+            case Timer.ANSWER:
+                self.applicant.no_answer()
             case Timer.ROUND:
                 self._round()
             case Timer.UPDATE:
                 if self.neighbours.unanswered():
                     self.exclusion.begin()
             case Timer.EXCLUDE:
-                self.exclusion.next_candidate()
+                self.exclusion.no_answer()
             case Timer.ACKS:
                 self.exclusion.failed("no quorum")
             case Timer.TEMP:
@@ -900,19 +940,19 @@ class TolerantRing(Ring):
                 if self.ctx.alone:
                     self.departure.leave_if_possible()
             case Timer.FROZEN:  # so that the predecessor, which has other lists, can exclude all of it
-                self._lose("frozen too long")
+                self.applicant.lost("frozen too long")
             case Timer.NEWCOMER:
                 self.admission.unconfirmed()
             case Timer.PROBATION:
                 self.admission.abandon()
-                self._lose("not confirmed")
+                self.applicant.lost("not confirmed")
             case Timer.LEAVE:
                 self.departure.leave_if_possible()
             case Timer.PATIENCE:  # just stop; the predecessor will find out
                 if self.ctx.resigning or self.ctx.state is State.LEAVING:
-                    self._lose("could not leave in time")
+                    self.applicant.lost("could not leave in time")
             case _:
-                super()._timer(timer)
+                raise AssertionError(timer)
 
     def _round(self) -> None:
         ctx, underway = self.ctx, self.underway

@@ -9,7 +9,6 @@ import msgspec
 
 from whence.core.clock import MemberId, address_of
 from whence.core.member import Member
-from whence.core.ports import FoundRing
 from whence.core.ring import CouncilRing
 from whence.core.ring.context import State
 from whence.core.ring.council import quorum
@@ -149,8 +148,6 @@ def owners(member: Member) -> dict[int, MemberId]:
 
 PATIENCE = 60.0
 """Seconds for the quarantine and the first vouch: far more than they take."""
-LOOK = 0.2
-"""Seconds between two looks whether it was given up."""
 
 
 async def force_found(node: Node, now: int) -> None:
@@ -160,15 +157,13 @@ async def force_found(node: Node, now: int) -> None:
     council = council_of(node.member, now)
     if not isinstance(ring, CouncilRing) or council is None:
         raise UsageError(f"{node.cluster!r} has no council: start one member again with --create (docs/operations.md)")
-    if node.may_publish:
+    if node.member.may_publish:
         raise UsageError(f"{node.me} publishes under ticket {node.ticket}: do not create the ring again")
     if council.voters and council.has_quorum:
         raise UsageError(f"enough voters answer, so publishing comes back by itself: {council.says()}")
-    ring.founding.refused = ""
-    node.feed(FoundRing(force=True))
-    deadline = time.monotonic() + PATIENCE
-    while node.open and not node.may_publish and not ring.founding.refused and time.monotonic() < deadline:
-        await node.changed.until(lambda: node.may_publish or not node.open, time.monotonic() + LOOK)
-    if not node.may_publish:
-        why = ring.founding.refused or f"it did not get a ticket within {PATIENCE:g} s"
+    node.found(force=True)
+    over = time.monotonic() + PATIENCE
+    await node.changed.until(lambda: node.member.may_publish or bool(node.unfounded) or not node.open, over)
+    if not node.member.may_publish:
+        why = node.unfounded or f"it did not get a ticket within {PATIENCE:g} s"
         raise UsageError(f"{node.cluster!r} was not founded again: {why}")

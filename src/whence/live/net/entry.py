@@ -36,7 +36,7 @@ from whence.core.config import Config, Settings
 from whence.core.member import Checkpoint, Member, with_kept
 from whence.core.order import Seal
 from whence.core.order.messages import TicketState
-from whence.core.ports import Contracted, FoundRing, Start
+from whence.core.ports import Contracted, Start
 from whence.core.recorder import Recorder
 from whence.core.ring import CouncilRing
 from whence.core.ring.context import Memory
@@ -299,7 +299,7 @@ class Entry:
         self._record(node, saved)
         node.feed(Start(tuple(self.met)))
         if self.founder:
-            node.feed(FoundRing(force))
+            node.found(force)
 
     def _voters(self, saved: Saved | None) -> Sequence[Voter]:
         """The council that the disk remembers."""

@@ -31,6 +31,7 @@ from whence.core.ports import (
     Copied,
     CutOff,
     Deliver,
+    FoundRing,
     Input,
     InstallSnapshot,
     Joined,
@@ -164,6 +165,8 @@ class Node:
         """Why the ring took the last ticket away."""
         self.refused = ""
         """Why it will never join."""
+        self.unfounded = ""
+        """Why the ring was not founded, when that was asked for last."""
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self.contract: Contracted | None = None
@@ -202,6 +205,11 @@ class Node:
         self._commands.append(command)
         self._wanted()
 
+    def found(self, force: bool = False) -> None:
+        """Found the ring; `unfounded` says why not, if that is refused."""
+        self.unfounded = ""
+        self.feed(FoundRing(force))
+
     def begin(self, now: int) -> Batch | None:
         """Open a batch, whose events are published at this time. Its frames leave in the next step, which is wanted
         when this turn of the loop is over, and stamps them before the member handles anything else. None: the member
@@ -210,7 +218,7 @@ class Node:
         if wake_at is not None and wake_at <= now:  # perhaps the lease has expired
             self._wanted()
             return None
-        if not self.may_publish:
+        if not self.member.may_publish:
             return None
         self.batch = Batch(self.member.numbering(), now, self.backlog.room, self.scribe is not None)
         self._wanted()
@@ -249,11 +257,6 @@ class Node:
     def full(self) -> bool:
         """The application or the disk is behind: no room for more events."""
         return self.backlog.full or (self._outbox is not None and self._outbox.full)
-
-    @property
-    def may_publish(self) -> bool:
-        """It holds a ticket and has caught up with the ticket's past, or needs none."""
-        return self.open and self.member.may_publish
 
     @property
     def ticket(self) -> int | None:
@@ -307,6 +310,7 @@ class Node:
         """The node stops: its state can no longer be trusted, or its disk."""
         log.error("%s in %s stops: %s: %s", self.me, self.cluster, type(error).__name__, error)
         self.failure = error
+        self.member.stop()
         self.wake_at = None
         self._refuse_batch()
         self.changed.tell()
@@ -386,6 +390,7 @@ class Node:
     def abandoned(self) -> None:
         """It takes no step any more: whoever waits for something is told."""
         self.closed = True
+        self.member.stop()
         if self.backlog.read and not self.backlog.busy and self.failure is None:
             self.save_state()
         self._refuse_batch()
@@ -454,7 +459,7 @@ class Node:
             self._unsettled.remove(batch)
             batch.settle()
         if stands or (delivered and not self._could_publish):  # perhaps it has caught up with its ticket's past
-            could, self._could_publish = self._could_publish, self.may_publish
+            could, self._could_publish = self._could_publish, self.member.may_publish
             if could != self._could_publish:
                 self.silent_since = None if self._could_publish else self._now
         if (delivered or stands) and self.changed.waiting:
@@ -479,6 +484,8 @@ class Node:
                     tell(change)
             case Refused(what="join"):
                 self.refused = o.reason
+            case Refused(what="found"):
+                self.unfounded = o.reason
             case Copied():
                 self.copies.tell(o)
             case CutOff():
@@ -488,7 +495,7 @@ class Node:
             case Moved():
                 log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
         changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown)
-        return changes or (isinstance(o, Refused) and o.what == "join")
+        return changes or (isinstance(o, Refused) and o.what in ("join", "found"))
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said

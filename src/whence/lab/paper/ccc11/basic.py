@@ -13,7 +13,7 @@ import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
 from whence.core.ring.base import Applicant, Ring
 from whence.core.ring.config import RingConfig
-from whence.core.ring.context import BUSY, Announce, Context, Edge, Rejected, State
+from whence.core.ring.context import BUSY, Announce, Context, Edge, Rejected, State, Timer
 
 COORDINATOR = (State.PROBATION, State.OWNER)
 
@@ -24,10 +24,6 @@ class BasicRing(Ring):
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng, answer_ns=None)
         self.edges = Edges(self.ctx, self.applicant)
-
-    @property
-    def admits(self) -> bool:
-        return self.edges.admits
 
     def owns_at(self, now: int) -> bool:
         return self.ctx.state is State.OWNER
@@ -52,6 +48,12 @@ class BasicRing(Ring):
 
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
         match m:
+            case msg.AckCJoin():
+                self.founding.heard_owner(sender)
+                if self.applicant.takes(sender, m):
+                    self.edges.seated(m)
+            case msg.Reject():
+                self.founding.on_reject(sender, m)
             case msg.CJoin():
                 self.edges.on_cjoin(sender, m)
                 self.edges.early = []
@@ -68,10 +70,18 @@ class BasicRing(Ring):
             case msg.NackLeave():
                 self.edges.on_nack_leave(m)
             case _:
-                super()._receive(sender, m)
+                pass
 
-    def _seated(self, grant: msg.AckCJoin) -> None:
-        self.edges.seated(grant)
+    def _timer(self, timer: Timer) -> None:
+        match timer:
+            case Timer.QUARANTINE:
+                self.founding.quarantine_over()
+            case Timer.LOOK:
+                self.founding.look()
+            case Timer.APPLY:
+                self.applicant.apply()
+            case _:
+                raise AssertionError(timer)
 
 
 class Edges:
