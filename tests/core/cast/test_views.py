@@ -226,13 +226,6 @@ def test_a_newer_boot_replaces_an_older_one_for_good(view: str) -> None:
 
 
 @BOTH
-def test_another_life_of_ours_is_not_taken(view: str) -> None:
-    node = make(A, config(view=view), random.Random(1))
-    node.start([B, C], 0, True)
-    assert node.receive(B, Gossip(members=((member_id(parts(A)[0], 9), 0), (A, 0)), unsubs=((A, 0),)), 0) == []
-
-
-@BOTH
 def test_a_restart_is_known_everywhere(view: str) -> None:
     cluster = Cluster(config(view=view, view_size=8, members=20), seed=4)
     ids = names(20)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -215,17 +214,3 @@ def test_three_members_one_crash_one_orphan():
     assert not world.receive(d, z), "d lacks the orphan"
     assert d.clock.missing(z.deps, z.orphans) == [(0, 1, 2, 2)]
     assert world.receive(d, x2) and world.receive(d, z)
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_the_clock_is_as_large_as_the_tickets(exact):
-    """Not as large as the members: 40 of them take turns on two tickets."""
-    members = [Member(i, exact) for i in range(40)]
-    for turn, p in enumerate(members):
-        ticket, inc = turn % TICKETS, turn // TICKETS + 1
-        frame = Frame.of(ticket, inc, 1, p.name, tuple(p.clock.T), [b"x"])
-        for q in members:
-            assert q.clock.ready(frame.deps)
-            q.clock.advance(ticket, inc, 1, frame.deps[ticket])
-            assert len(q.clock.T) == TICKETS == len(frame.deps)
-            assert len(q.clock.tails) <= TICKETS * CctClock.MAX_TAILS and not q.clock.orphans

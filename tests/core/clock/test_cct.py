@@ -11,27 +11,6 @@ from whence.core.clock import NEVER, CctClock
 # ---------------------------------------------------------------------------------------------------- examples
 
 
-def test_a_new_clock_has_nothing_and_misses_nothing_of_nothing():
-    clock = CctClock(3)
-    assert clock.T == [NEVER] * 3
-    assert clock.ready((NEVER, NEVER, NEVER)) and clock.missing((NEVER, NEVER, NEVER)) == []
-    assert not clock.has(0, 1, 1)
-
-
-def test_missing_are_ranges_with_both_ends():
-    clock = CctClock(3)
-    clock.advance(0, 1, 2, NEVER)
-    assert clock.missing([(1, 5), (2, 3), NEVER]) == [(0, 1, 3, 5), (1, 2, 1, 3)]
-    assert not clock.ready([(1, 3), NEVER, NEVER])
-    assert clock.ready([(1, 2), NEVER, NEVER])
-
-
-def test_a_newer_tenure_is_missing_from_its_first_event():
-    clock = CctClock(1)
-    clock.advance(0, 1, 7, NEVER)
-    assert clock.missing([(3, 2)]) == [(0, 3, 1, 2)]
-
-
 @pytest.mark.parametrize("exact", [False, True])
 def test_an_older_tenure_is_obsolete_unless_exact(exact):
     """Tenure 2 closed over (1, 3) of tenure 1; (1, 4) and (1, 5) are orphans."""
@@ -72,14 +51,6 @@ def test_orphans_named_by_a_frame_bind_only_exact_orders():
         assert clock.missing([(2, 1), NEVER], [(0, 1, 4)]) == ([(0, 1, 1, 4)] if exact else [])
 
 
-def test_give_up_moves_to_the_dependencies_and_no_further():
-    clock = CctClock(3, True)
-    clock.advance(0, 1, 9, NEVER)
-    clock.give_up([(1, 4), (1, 2), NEVER])
-    assert clock.T == [(1, 9), (1, 2), NEVER]
-    assert clock.has(1, 1, 2) and not clock.has(1, 1, 3)
-
-
 def test_give_up_of_a_closed_tenure_and_of_orphans():
     clock = CctClock(1, True)
     clock.advance(0, 1, 1, NEVER)
@@ -103,11 +74,6 @@ def test_settle_forgets():
     assert clock.tails == {} and clock.orphans == {} and clock.has(0, 1, 6) and clock.ready([(2, 99), NEVER])
     clock.settle(0, 1)
     assert clock.floor == [3, 0], "a floor never sinks"
-
-
-def test_seq_zero_is_in_every_past():
-    clock = CctClock(1, True)
-    assert clock.has(0, 9, 0) and clock.missing([(9, 0)]) == []
 
 
 def test_tails_are_bounded_over_many_tenures():

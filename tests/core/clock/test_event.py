@@ -106,14 +106,6 @@ def test_frame_names_its_events():
 payloads = st.lists(st.binary(max_size=300), min_size=1, max_size=40)
 
 
-@given(st.integers(0, 3), st.integers(1, 1 << 63), st.integers(1, 1 << 31), owners, payloads)
-def test_frame_survives_the_wire(ticket, inc, first, owner, bodies):
-    frame = Frame.of(ticket, inc, first, owner, ((inc, first - 1),) * 4, bodies, ((0, 1, 2),))
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(frame), type=Frame)
-    assert again == frame and again.payloads() == bodies
-    assert frame.timestamp(frame.last)[ticket] == frame.stamp
-
-
 @given(payloads, st.integers(1, 30))
 def test_frame_size_is_near_the_encoded_size(bodies, tickets):
     """`size` models the bandwidth: within a few bytes per entry of the truth, and never far below it."""

@@ -106,15 +106,6 @@ def test_figure_2_two_concurrent_messages_cover_a_missing_one_and_the_alert_says
     assert k.alerts["m'"] == (False, False)
 
 
-def test_one_concurrent_message_is_not_enough() -> None:
-    i, j, k, p1 = Process(4, (0, 1)), Process(4, (1, 2)), Process(4, (2, 3)), Process(4, (0, 3))
-    m = i.send("m")
-    j.receive(m)
-    m2 = j.send("m'")
-    k.receive(p1.send("m1"))
-    assert k.receive(m2) == []
-
-
 def test_algorithm_5_is_silent_where_algorithm_4_is_only_frightened() -> None:
     i, p1, p2, k = Process(4, (0, 1)), Process(4, (0, 3)), Process(4, (1, 3)), Process(4, (2, 3))
     m = i.send("m")
@@ -122,16 +113,6 @@ def test_algorithm_5_is_silent_where_algorithm_4_is_only_frightened() -> None:
     k.receive(p2.send("m2"))
     k.receive(m)  # nobody depends on m, but both of its entries are covered
     assert k.alerts["m"] == (True, False)
-
-
-def test_an_own_send_can_free_a_waiting_message() -> None:
-    i, j, k = Process(2, (0,)), Process(2, (1,)), Process(2, (0,))
-    m = i.send("m")
-    j.receive(m)
-    m2 = j.send("m'")
-    assert k.receive(m2) == []
-    k.send("own")
-    assert k.log == ["own", "m'"] and len(k.queue.messages()) == 0
 
 
 def test_the_queue_is_tried_from_its_start_after_each_delivery() -> None:

@@ -367,11 +367,6 @@ def test_settings_are_checked() -> None:
         Settings(members=5).config(3, "total")  # type: ignore[arg-type]
 
 
-def test_a_handful_is_pushed_to_directly() -> None:
-    config = Settings(members=5, loss=0.0).config(3)
-    assert config.cast.fanout == 4 and config.cast.termination == 1
-
-
 def test_wake_is_harmless_at_any_time() -> None:
     member = Member("m#1", Settings(members=5).config(3), random.Random(1))
     assert member.handle(ports.Wake(), 0) == [] and member.wake_at is None

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.core.ring.walks import walk
 from tests.core.ring.world import World, config
 from whence.core.clock import Send
 from whence.core.ring import State
-from whence.core.ring.context import Rejected, Released
+from whence.core.ring.context import Rejected
 from whence.core.ring.messages import CLeave, NackLeave
 from whence.lab.paper.ccc11.basic import BasicRing
 
@@ -19,21 +17,6 @@ from whence.lab.paper.ccc11.basic import BasicRing
 def test_random_walks() -> None:
     for seed in range(60):
         walk(seed)
-
-
-@pytest.mark.parametrize("members", [1, 3, 8])
-def test_rule_5_all_leave_at_once(members: int) -> None:
-    for seed in range(4):
-        w = World(config(8), seed=seed, make=BasicRing)
-        names = [w.add(f"p{i}") for i in range(members)]
-        w.found(names[0])
-        w.run(3)
-        w.settle(names[1:])
-        for m in names:
-            w.resign(m)
-        w.run(30)
-        assert all(s is State.OUT for s in w.states().values()), w.states()
-        assert len(w.said(Released)) == members
 
 
 def test_rule_5_a_refused_leave_is_not_repeated_at_once() -> None:

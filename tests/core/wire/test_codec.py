@@ -112,12 +112,6 @@ def test_random_bytes(data):
         decode_news(b"\xc1" + data)
 
 
-@settings(max_examples=500)
-@given(st.sampled_from(sorted(NUMBERS.values())), st.integers(0, 15), st.binary(max_size=200))
-def test_random_bytes_behind_a_known_number(number, length, data):
-    survives(bytes((0x90 | length, number)) + data)
-
-
 @pytest.mark.parametrize("message", EXAMPLES, ids=ids)
 def test_truncated_at_every_length(message):
     data = encode(message)

@@ -110,11 +110,6 @@ def test_two_quorums_share_a_voter(size: int) -> None:
     assert not quorum(voters, set()) and not quorum((), set())
 
 
-def test_half_with_the_first_one_is_a_quorum() -> None:
-    voters = [Voter("a#1", False), Voter("b#1", False)]
-    assert quorum(voters, {"a#1"}) and not quorum(voters, {"b#1"})
-
-
 # --- C3, C4, C12: the voter ---
 
 
