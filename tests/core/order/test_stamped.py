@@ -363,6 +363,19 @@ def test_what_is_held_is_bounded() -> None:
         assert c.ordering.stats.overflow_frames > 0 and c.inversions() == []
 
 
+@pytest.mark.parametrize("mechanism", TIMED)
+def test_what_is_held_is_looked_at_again_only_when_it_has_changed(mechanism: str) -> None:
+    net = Net(3, mechanism)
+    a, b, c = net.members
+    b.receive(a.publish())
+    net.pass_time(PATIENCE)
+    c.receive(b.publish())
+    looks: list[object] = []
+    wait = c.ordering.mechanism.wait
+    c.ordering.mechanism.wait = lambda message, now: looks.append(message) or wait(message, now)
+    assert len({c.ordering.wake_at for _ in range(9)}) == 1 and c.ordering.held and not looks[1:]
+
+
 def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whence.core.order.stamped.MAX_OWNERS", 4)
     net = Net(3, "vector")

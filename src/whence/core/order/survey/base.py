@@ -295,6 +295,8 @@ class Process:
         self._held: dict[Id, tuple[Message, int]] = {}
         self._gone: dict[ProcessId, None] = {}
         self._now = 0
+        self._wake_at: int | None = None
+        self._counted = False  # `_wake_at` is what follows from what is held
 
     def multicast(self, body: bytes, now: int) -> tuple[Message, list[Message]]:
         """Stamp an own message and deliver it here at once: the message to send, and what is delivered because of
@@ -312,7 +314,7 @@ class Process:
     def receive(self, message: Message, now: int) -> list[Message]:
         """A message came in: what can be delivered now, in order."""
         self.stats.received += 1
-        self._now = now
+        self._now, self._counted = now, False
         reason = self._refused(message, now)
         if reason is None and len(self._held) >= self.capacity and self.mechanism.wait(message, now) is not None:
             reason = "overflow"  # what can be delivered needs no room
@@ -328,7 +330,7 @@ class Process:
     def drain(self, now: int) -> list[Message]:
         """Deliver what is held and deliverable, to a fixed point; call it again at `wake_at`."""
         delivered: list[Message] = []
-        self._now = now
+        self._now, self._counted = now, False
         while self._held:
             for message, _ in list(self._held.values()):
                 self._drop_if(self.mechanism.obsolete(message, now), message)
@@ -371,8 +373,10 @@ class Process:
     @property
     def wake_at(self) -> int | None:
         """When time alone may make something deliverable."""
-        times = [wait.until for _, wait in self.waiting(self._now) if wait.until is not None]
-        return min(times, default=None)
+        if not self._counted:  # it is asked for after each step of the member, most of which change nothing here
+            times = [wait.until for _, wait in self.waiting(self._now) if wait.until is not None]
+            self._wake_at, self._counted = min(times, default=None), True
+        return self._wake_at
 
     def waiting(self, now: int) -> list[tuple[Message, Wait]]:
         """What is held, and why."""
@@ -418,6 +422,7 @@ class Process:
         if reason is None:
             return False
         del self._held[message.id]
+        self._counted = False
         self._drop(reason, message)
         return True
 
