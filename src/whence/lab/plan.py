@@ -60,6 +60,13 @@ ERRORS = {
 }
 
 
+def recovery_fanout(members: int, failure: float) -> int:
+    """CCC11 Lemma 5.2: ask at least `2 n p_f` processes to find a live one with high probability."""
+    if not 0 <= failure <= 1:
+        raise ConfigError(f"failure must be a probability, not {failure}")
+    return max(1, ceil(2 * members * failure - 1e-9))
+
+
 class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the planner."""
 
@@ -181,7 +188,7 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
     round_ns = -(-ROUND_LATENCIES * q.latency_ns // MS) * MS  # whole ms
     load = q.publishers * q.rate * round_ns / 1e9
     coverage = cast.coverage()[-1]
-    theorem_k = order_sizing.recovery_fanout(q.members, q.crash)
+    theorem_k = recovery_fanout(q.members, q.crash)
     k = _asked(q, coverage, theorem_k)
     settings = Settings(
         members=q.members,

@@ -19,12 +19,12 @@ from whence.cli.parser import parser
 from whence.core.cast import sizing
 from whence.core.clock import Incarnation
 from whence.core.config import MS
-from whence.core.order.sizing import buffer_size, recovery_fanout
+from whence.core.order.sizing import buffer_size
 from whence.errors import ConfigError
 from whence.lab import plan as planner
 from whence.lab import spread
 from whence.lab.paper.ccc11 import planner as predict
-from whence.lab.plan import ERRORS, PlanQuestion
+from whence.lab.plan import ERRORS, PlanQuestion, recovery_fanout
 from whence.lab.sim.scenario import config_of, parse
 from whence.lab.sim.settings import to_toml
 
@@ -41,6 +41,9 @@ def test_settings_are_the_formulas_of_the_members() -> None:
     waits = (p.time_to_terminate_ms + p.time_to_recover_ms) / p.round_ms
     assert p.needed_rounds == 2 * p.time_to_terminate_ms / p.round_ms + waits
     assert p.k_theorem == recovery_fanout(40, 0.0) == 1 <= p.k
+    assert recovery_fanout(100, 0.02) == 4
+    with pytest.raises(ConfigError):
+        recovery_fanout(10, 1.5)
 
 
 def test_crashes_count_as_loss_and_raise_k() -> None:

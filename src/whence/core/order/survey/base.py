@@ -263,13 +263,9 @@ class Delivered:
 class ProcessStats:
     """Counters: nothing is dropped without a number rising."""
 
-    multicast: int = 0
-    received: int = 0
-    delivered: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
     blocked: int = 0  # messages that could not be delivered when they arrived
-    held_peak: int = 0
 
 
 class Process:
@@ -302,18 +298,16 @@ class Process:
         """Stamp an own message and deliver it here at once: the message to send, and what is delivered because of
         it."""
         message = self.stamp(body, now)
-        return message, self._deliver(message, now) + self.drain(now)
+        return message, self.mechanism.deliver(message, now) + self.drain(now)
 
     def stamp(self, body: bytes, now: int) -> Message:
         """Stamp an own message without delivering it here; `receive()` it when it may be delivered (uniform
         delivery)."""
         self.seq += 1
-        self.stats.multicast += 1
         return Message(self.me, self.seq, self.mechanism.stamp(self.seq, now), body)
 
     def receive(self, message: Message, now: int) -> list[Message]:
         """A message came in: what can be delivered now, in order."""
-        self.stats.received += 1
         self._now, self._counted = now, False
         reason = self._refused(message, now)
         if reason is None and len(self._held) >= self.capacity and self.mechanism.wait(message, now) is not None:
@@ -324,7 +318,6 @@ class Process:
         self._held[message.id] = (message, now)
         delivered = self.drain(now)
         self.stats.blocked += message.id in self._held
-        self.stats.held_peak = max(self.stats.held_peak, len(self._held))
         return delivered
 
     def drain(self, now: int) -> list[Message]:
@@ -340,7 +333,7 @@ class Process:
             for message in sorted(ready, key=self.mechanism.rank):  # what is ready stays so, or becomes obsolete
                 if not self._drop_if(self.mechanism.obsolete(message, now), message):
                     del self._held[message.id]
-                    delivered += self._deliver(message, now)
+                    delivered += self.mechanism.deliver(message, now)
         return delivered
 
     def force(self, wanted: Id, now: int) -> tuple[list[Gap], list[Message]]:
@@ -411,11 +404,6 @@ class Process:
         if message.sender in self._gone:
             return "departed"
         return "duplicate" if message.id in self._held else self.mechanism.arrive(message, now)
-
-    def _deliver(self, message: Message, now: int) -> list[Message]:
-        delivered = self.mechanism.deliver(message, now)
-        self.stats.delivered += len(delivered)
-        return delivered
 
     def _drop_if(self, reason: str | None, message: Message) -> bool:
         """Drop a held message, if there is a reason to."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from whence.core.order.sizing import buffer_probability
 from whence.lab.paper.ccc11.evaluation import (
     FAILED,
     LEAST,
@@ -34,6 +33,7 @@ from whence.lab.paper.ccc11.evaluation import (
     tuned_runs,
 )
 from whence.lab.paper.ccc11.live import WHERE, Size, beside, over_runs
+from whence.lab.paper.ccc11.theorems import buffer_probability
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import COLOURS, curves, from_zero, losses, panels
 from whence.lab.stats import Estimate, difference, means, minus, quotient, rare, ratio

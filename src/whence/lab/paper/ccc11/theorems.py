@@ -7,14 +7,15 @@ to have the event.
 
 from __future__ import annotations
 
-from math import e, exp, lgamma, log, log1p
+from collections.abc import Iterable
+from math import e, exp, fsum, lgamma, log, log1p
 from typing import Any
 
-from whence.core.order.sizing import buffer_probability, buffer_size, recovery_fanout, reply_probability
+from whence.core.order.sizing import buffer_size
 from whence.lab.paper.ccc11.evaluation import POINT, TERMINATION, attempts, success, success_bars
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
 from whence.lab.paper.plots import panels
-from whence.lab.plan import unanswered
+from whence.lab.plan import recovery_fanout, unanswered
 from whence.lab.stats import Estimate, difference, exact, minus, ratio
 
 BUFFERS = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -24,6 +25,20 @@ SMALL = 0.5
 LOAD, LOSS = 3.0, 0.1
 FAILURE = 0.1
 """Share of members that crash when the load begins."""
+
+
+CHERNOFF = log(e / 4)
+"""With delta = 1: Pr[X > 2 mu] < (e/4)^mu."""
+
+
+def buffer_probability(publish_probabilities: Iterable[float], rounds: float) -> float:
+    """Theorem 5.1: with `buffer_size(...)` a needed event is still held with probability greater than this."""
+    return 1.0 - exp(fsum(publish_probabilities) * rounds * CHERNOFF)
+
+
+def reply_probability(members: int, failure: float) -> float:
+    """Lemma 5.2: the probability, at least, that one of `recovery_fanout(...)` processes is alive."""
+    return 1.0 - exp(members * failure * CHERNOFF)
 
 
 def asked(members: int) -> tuple[int, ...]:
