@@ -267,9 +267,8 @@ def test_a_picture_of_a_violation(tmp_path: Path) -> None:
     at_q += [step("q#1", 30, "deliver", B), step("q#1", 31, "deliver", A)]
     at_q += [step("p#1", k, "receive", B) for k in range(30)]
     rows = triangle(*at_q)
-    table, audited = table_of(rows), judge(rows)
-    wrong = results.violations(audited)
-    ((name, log_text),) = draw(table, audited.coded, wrong).items()
+    table, wrong = table_of(rows), results.violations(judge(rows))
+    ((name, log_text),) = draw(table, wrong).items()
     assert name == file_name("r", "c", "causal") and name.startswith("r-c-causal-")
     file = tmp_path / name
     file.write_bytes(log_text)

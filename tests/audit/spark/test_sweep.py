@@ -24,7 +24,6 @@ from whence.audit.spark.sweep import (
     gather,
     load_grid,
     parse_grid,
-    points,
     results,
     run_points,
 )
@@ -79,17 +78,17 @@ def test_every_combination_with_every_seed() -> None:
     grid = parse_grid(text, "g")
     assert grid == Grid("g", "sim", 3, {"a": 1, "b.c": True}, {"x": [1, 2], "y.z": ["p", "q"]})
     found = all_points(grid)
-    settings = [json.loads(p.setting) for p in found]
+    settings = [json.loads(p["setting"]) for p in found]
     assert settings[::3] == [{"a": 1, "b.c": True, "x": x, "y.z": z} for x in (1, 2) for z in ("p", "q")]
-    assert [p.seed_number for p in found[:4]] == [0, 1, 2, 0]
-    assert len({p.point for p in found}) == len({p.seed for p in found}) == 12
-    assert all(0 <= p.seed < 2**52 for p in found)
+    assert [p["seed_number"] for p in found[:4]] == [0, 1, 2, 0]
+    assert len({p["point"] for p in found}) == len({p["seed"] for p in found}) == 12
+    assert all(0 <= p["seed"] < 2**52 for p in found)
 
 
 def test_a_seed_depends_on_name_setting_and_number_alone() -> None:
     def seeds(name: str = "g", runner: str = "sim", seeds: int = 2, x: tuple[int, ...] = (1, 2)) -> dict[object, int]:
         found = all_points(Grid(name, runner, seeds, {"a": 1}, {"x": list(x)}))
-        return {(p.setting, p.seed_number): p.seed for p in found}
+        return {(p["setting"], p["seed_number"]): p["seed"] for p in found}
 
     base = seeds()
     assert seeds(seeds=5, x=(3, 2, 1)).items() >= base.items()
@@ -134,18 +133,6 @@ def test_a_grid_that_is_not_there(tmp_path: Path) -> None:
 # -- on Spark
 
 
-def test_the_same_for_any_number_of_partitions(spark: SparkSession, runners: str) -> None:
-    grid = Grid("g", f"{runners}:square", 3, {"fails": [2]}, {"x": [0, 1, 2, 3]})
-    frame = points(spark, all_points(grid))
-
-    def outcome(partitions: int) -> list[tuple[object, ...]]:
-        done = run_points(frame.repartition(partitions), grid.runner).drop("seconds").collect()
-        return sorted(tuple(row) for row in done)
-
-    assert len(outcome(1)) == 12
-    assert outcome(1) == outcome(3) == outcome(7)
-
-
 def test_a_failing_point_is_a_row_and_is_tried_again(spark: SparkSession, runners: str, tmp_path: Path) -> None:
     log, seen = tmp_path / "log", []
     grid = Grid("g", f"{runners}:square", 2, {"fails": [2], "log": str(log)}, {"x": [0, 1, 2, 3, 4]})
@@ -165,14 +152,14 @@ def test_a_failing_point_is_a_row_and_is_tried_again(spark: SparkSession, runner
     assert max(Counter(log.read_text().split()).values()) == 3  # what was finished is not run again
 
 
-def test_a_point_that_takes_its_worker_with_it(spark: SparkSession, runners: str, tmp_path: Path) -> None:
+def test_a_point_that_takes_its_worker_with_it(runners: str) -> None:
     grid = Grid("g", f"{runners}:dies", 1, {}, {"x": [1, 2, 3, 4, 5, 6]})
-    rows = {row.x: row for row in run_sweep(spark, grid, tmp_path / "out").collect()}
-    assert [x for x, row in rows.items() if row.error] == [3] and rows[3].error.startswith("the worker died")
-    assert [rows[x].result_x for x in (1, 2, 4, 5, 6)] == [10, 20, 40, 50, 60]
-    assert "result_seed" not in rows[1].asDict()  # only said again
-    wrong = run_sweep(spark, Grid("g", f"{runners}:wrong", 1, {}, {"x": [1]}), tmp_path / "out").collect()
-    assert wrong[0].error == "TypeError: the runner gave a int, not a dict"
+    rows = {row["x"]: row for row in results(run_points(all_points(grid), grid.runner).to_pylist()).to_pylist()}
+    assert [x for x, row in rows.items() if row["error"]] == [3] and rows[3]["error"] == "the worker died"
+    assert [rows[x]["result_x"] for x in (1, 2, 4, 5, 6)] == [10, 20, 40, 50, 60]
+    assert "result_seed" not in rows[1]  # only said again
+    (wrong,) = run_points(all_points(Grid("g", "w", 1, {}, {"x": [1]})), f"{runners}:wrong").to_pylist()
+    assert wrong["error"] == "TypeError: the runner gave a int, not a dict"
 
 
 @pytest.mark.long  # two more JVMs; that finished points are not run again: above, with points that fail
@@ -200,14 +187,14 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
         assert before < len(finished(out)) < 18
         assert not (out / "results").exists()  # nothing that looks like a finished table
         before = len(finished(out))
-    files = {file: file.stat().st_mtime_ns for file in (out / "points").glob("*/*.parquet")}
+    files = {file: file.stat().st_mtime_ns for file in (out / "points").glob("*.parquet")}
     with pytest.raises(UsageError, match="have not been run"):
         gather(grid, out)
     rows = run_sweep(spark, grid, out).collect()
     assert len(rows) == 18 and not any(row.error for row in rows)
     assert all(file.stat().st_mtime_ns == when for file, when in files.items())
     assert sorted((row.x, row.seed) for row in rows) == sorted(
-        (json.loads(p.setting)["x"], p.seed) for p in all_points(grid)
+        (json.loads(p["setting"])["x"], p["seed"]) for p in all_points(grid)
     )
 
 
@@ -216,9 +203,9 @@ def test_one_sweep_at_a_time_and_damage_is_named(spark: SparkSession, runners: s
     run_sweep(spark, grid, tmp_path)
     with alone(tmp_path), pytest.raises(UsageError, match="another process is writing here"):
         run_sweep(spark, grid, tmp_path)
-    [file] = (tmp_path / "points").glob("*/part-*.parquet")
+    [file] = (tmp_path / "points").glob("*.parquet")
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(TraceError, match=r"0000000/part-.*: damaged.*delete it"):
+    with pytest.raises(TraceError, match=r"points/.*: damaged.*delete it"):
         run_sweep(spark, grid, tmp_path)
 
 

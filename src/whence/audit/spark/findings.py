@@ -206,8 +206,7 @@ class RunFindings(NamedTuple):
     tables: dict[str, pa.Table]
     summary: Summary
     rows: pa.Table | None = None
-    """The input, and below the same coded: where pictures can be drawn from it."""
-    audited: Audited | None = None
+    """The input."""
     passed: tuple[str, str, str, bytes] | None = None
     """For other tasks: of which run and cluster it is, what it is, and the thing itself."""
 
@@ -238,7 +237,7 @@ def judge_runs(table: pa.Table, terms: Terms) -> RunFindings:
     summary = summed(a, members, wrong, table.num_rows)
     summary.doubt(found["doubts"])
     summary.rate(rate for _, rate in rates)
-    return RunFindings(found, summary, table, a)
+    return RunFindings(found, summary, table)
 
 
 def task_number() -> int:
@@ -320,9 +319,8 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                     much, whose = worst(judged.tables)
                     if much > show:
                         show, shown = much, view(judged.rows, judged.tables, whose)
-                    if judged.audited is not None and total.pictures < PICTURES:
-                        most = PICTURES - total.pictures
-                        logs = draw(judged.rows, judged.audited.coded, judged.tables["violations"], most)
+                    if "members" in judged.tables:  # else a piece of a giant run
+                        logs = draw(judged.rows, judged.tables["violations"], PICTURES - total.pictures)
                         for name, log in logs.items():
                             parts.add("shiviz", name, log)
                         total.pictures += len(logs)
