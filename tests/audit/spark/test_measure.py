@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.long import few
 from whence.audit import audit_files
-from whence.audit.spark import ingest, sources
+from whence.audit.spark import ingest
 from whence.audit.spark.measure import metrics
 from whence.audit.spark.tables import read_table, spark_schema
 from whence.audit.trace import Row, open_trace
@@ -190,7 +190,7 @@ def test_the_table_of_an_audit(spark: SparkSession, tmp_path: Path) -> None:
         trace.append_many(awkward())
     audit_files([tmp_path / "trace"], tmp_path / "out", metrics=True, spark=spark)
     written = {tuple(row) for row in read_table(spark, tmp_path / "out", "metrics").collect()}
-    events = ingest.events(sources.read(spark, [str(tmp_path / "trace")]))
+    events = ingest.events(ingest.read_traces(spark, [str(tmp_path / "trace")]))
     assert written == {tuple(row) for row in metrics(events).collect()}
     assert ("r", "c", "b#1", "buffer_fill_max", 2.0) in written
     assert metrics(events.where("false")).collect() == []

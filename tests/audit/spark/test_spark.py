@@ -19,7 +19,7 @@ from tests.audit.judge.batch.rows import HOSTILE, spoiled
 from tests.audit.judge.traces import pairs
 from tests.audit.spark.traces import make, write
 from tests.lab.sim.runs import Run
-from whence.audit import audit, audit_files, audit_stream, read_table, register
+from whence.audit import audit, audit_files, audit_stream, read_table, read_traces
 from whence.audit.spark import driver
 from whence.audit.spark.findings import TABLES
 from whence.audit.spark.tables import spark_schema
@@ -225,24 +225,20 @@ def test_rows_that_cannot_be_judged_and_none_at_all(spark: SparkSession) -> None
         audit(df, error_rate=3)
 
 
-# -- our own sources
+# -- our own files, and streams
 
 
-def test_the_source_whence(spark: SparkSession, tmp_path: Path) -> None:
-    """A partition for each piece; bad files and lines are rows with `bad`, and the audit puts them into quarantine as
-    the command does. A schema of one's own reads only its columns."""
-    register(spark)
+def test_traces_as_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    """Bad files and lines are rows with `bad`, and the audit puts them into quarantine as the command does."""
     place = trace(tmp_path / "in" / "t.jsonl").parent
     write(make(2_000, runs=2, origins=3, members=5, wrongs=0)[0], place / "parquet")
     (place / "noise.parquet").write_bytes(b"noise")
     (place / "half.jsonl").write_text('{"run": "r"\n')
-    rows = spark.read.format("whence").load(str(place))
-    assert rows.rdd.getNumPartitions() == 5
-    audit_files([place], tmp_path / "out", spark=spark)
-    with audit(rows) as found:
+    audit_files([place], tmp_path / "out")
+    with audit(read_traces(spark, [place])) as found:
         for name in TABLES:
             assert in_order(getattr(found, name)) == in_order(read_table(spark, tmp_path / "out", name)), name
-    few = spark.read.format("whence").schema("member string, lseq long").load(str(place / "parquet" / "*.parquet"))
+    few = read_traces(spark, [place / "parquet" / "*.parquet"], ["member", "lseq"])
     assert few.columns == ["member", "lseq"] and few.where("member is null").count() == 0 < few.count()
 
 

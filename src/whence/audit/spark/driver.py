@@ -269,9 +269,11 @@ def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]
 
 def _measured(spark: SparkSession, files: Sequence[TraceFile], out: str) -> dict[str, int]:
     """The files of the table `metrics`."""
-    from whence.audit.spark import measure, sources
+    from whence.audit.spark import measure
 
-    events = ingest.events(sources.read(spark, [file.place for file in files])).persist()  # each metric reads them
+    events = ingest.events(
+        ingest.read_traces(spark, [file.place for file in files])
+    ).persist()  # each metric reads them
     with Parts(out, "metrics") as parts:
         parts.write("metrics", measure.metrics(events).toArrow())
     events.unpersist()

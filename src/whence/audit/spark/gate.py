@@ -26,7 +26,7 @@ OPTIONAL: Final = tuple(name for name in READ if name not in REQUIRED)
 and `token` nobody is known to begin with the state of another, without `ticket` and `t_ns` nobody shares a ticket."""
 
 PLACED: Final = ("file", "position", "bad", "raw")
-"""For the quarantine: where a row comes from; and what is none, why not and its text (`whence.audit.spark.sources`)."""
+"""For the quarantine: where a row comes from; and what is none, why not and its text (`whence.audit.read_traces`)."""
 
 _KIND: Final = {
     **{column.name: column.type for column in COLUMNS},

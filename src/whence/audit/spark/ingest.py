@@ -417,6 +417,24 @@ def over(
     return frame.repartitionById(wanted, "task").mapInArrow(task, schema)
 
 
+def read_traces(spark: SparkSession, paths: Iterable[Anywhere], columns: Sequence[str] = RAW.names) -> DataFrame:
+    """The rows of the traces at these places, for `whence.audit.audit` or anything else: the columns of the table
+    `events`, and `position`, `bad` and `raw`. Where something is no row, `bad` says why, with its text in `raw`;
+    `audit` puts it into the quarantine. Only these `columns` are read."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    pieces, wrong = plan(find(paths))
+    names = [name for name in columns if name in COLUMN]
+
+    def rows(job: Piece | Bad) -> Iterator[pa.RecordBatch]:
+        none = schema_of(names).empty_table()
+        table, bad = read_piece(job, names) if isinstance(job, Piece) else (none, [job])
+        yield from raw_rows(job.file, table, bad).select(list(columns)).to_batches(max_chunksize=1 << 16)
+
+    kinds = from_arrow_schema(pa.schema([RAW.field(name) for name in columns]))
+    return over(spark, [*pieces, *wrong], rows, kinds)
+
+
 def events(rows: DataFrame) -> DataFrame:
     """The table `events` of rows of `RAW`: each step once. Rows that say the same are one; of those that contradict one
     another none is taken."""

@@ -211,15 +211,6 @@ def to_log(rows: Iterable[Row]) -> Iterator[str]:
             yield f"{host} {msgspec.json.encode(clock).decode()}\n{_describe(row)}\n"
 
 
-def write_log(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
-    """`to_log` into a file."""
-    try:
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(to_log(rows))
-    except OSError as error:
-        raise TraceError(f"{path}: cannot write: {error.strerror or error}") from error
-
-
 def _with_clocks(rows: Iterable[Row]) -> Iterator[tuple[Row, str, dict[str, int]]]:
     """The exported rows of one execution, each with its host and the host's vector clock."""
     clocks: dict[str, dict[str, int]] = {}
