@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,9 +23,12 @@ from whence.audit.spark.sweep import (
     all_points,
     finished,
     gather,
+    keep,
     load_grid,
+    missing,
     parse_grid,
     results,
+    run_missing,
     run_points,
 )
 from whence.audit.spark.sweep import sweep as run_sweep
@@ -61,13 +65,19 @@ def wrong(setting):
 
 
 @pytest.fixture(scope="module")
-def runners(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> str:
-    """A module of runners that driver and workers can import."""
+def runners(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A module of runners that can be imported here."""
     place = tmp_path_factory.mktemp("runners")
     (place / "runners_of_a_test.py").write_text(RUNNERS)
     sys.path.insert(0, str(place))
-    spark.sparkContext.addPyFile(str(place / "runners_of_a_test.py"))
     return "runners_of_a_test"
+
+
+def swept(grid: Grid, out: Path) -> list[dict[str, Any]]:
+    """What a sweep does, but for Spark."""
+    out.mkdir(exist_ok=True)
+    keep(run_points(missing(grid, out), grid.runner), out)
+    return gather(grid, out).to_pylist()
 
 
 # -- the grid
@@ -130,25 +140,25 @@ def test_a_grid_that_is_not_there(tmp_path: Path) -> None:
         load_grid(tmp_path / "g.toml")
 
 
-# -- on Spark
+# -- points
 
 
-def test_a_failing_point_is_a_row_and_is_tried_again(spark: SparkSession, runners: str, tmp_path: Path) -> None:
-    log, seen = tmp_path / "log", []
+def test_a_failing_point_is_a_row_and_is_tried_again(runners: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
     grid = Grid("g", f"{runners}:square", 2, {"fails": [2], "log": str(log)}, {"x": [0, 1, 2, 3, 4]})
-    table = run_sweep(spark, grid, tmp_path / "out", lambda *counts: seen.append(counts))
-    rows = table.orderBy("x", "seed_number").collect()
-    assert [(row.x, row.seed_number) for row in rows] == [(x, n) for x in range(5) for n in (0, 1)]
-    assert [row.square for row in rows] == [0, 0, 1, 1, None, None, 9, 9, 16, 16]
-    assert [row.error for row in rows] == [None] * 4 + ["ValueError: no 2 here"] * 2 + [None] * 4
-    assert all(row.drawn == row.seed % 1000 for row in rows if not row.error)
-    assert seen[0] == (0, 0, 10) and seen[-1] == (10, 2, 10) and seen == sorted(seen)
+    rows = swept(grid, tmp_path / "out")
+    assert [(row["x"], row["seed_number"]) for row in rows] == [(x, n) for x in range(5) for n in (0, 1)]
+    assert [row["square"] for row in rows] == [0, 0, 1, 1, None, None, 9, 9, 16, 16]
+    assert [row["error"] for row in rows] == [None] * 4 + ["ValueError: no 2 here"] * 2 + [None] * 4
+    assert all(row["drawn"] == row["seed"] % 1000 for row in rows if not row["error"])
     assert pq.read_table(tmp_path / "out" / "results").num_rows == 10
-    again = run_sweep(spark, grid, tmp_path / "out")
-    assert sorted(again.drop("seconds").collect()) == sorted(table.drop("seconds").collect())
+    again = swept(grid, tmp_path / "out")
+    assert [{**row, "seconds": 0} for row in again] == [{**row, "seconds": 0} for row in rows]
     assert sorted(Counter(log.read_text().split()).values()) == [1] * 8 + [2] * 2  # only the failed ones, once more
     more = Grid("g", grid.runner, 3, grid.settings, {"x": [0, 1, 2, 3, 4, 5]})
-    assert run_sweep(spark, more, tmp_path / "out").count() == 18
+    with pytest.raises(UsageError, match="8 points of g have not been run"):
+        gather(more, tmp_path / "out")
+    assert len(swept(more, tmp_path / "out")) == 18
     assert max(Counter(log.read_text().split()).values()) == 3  # what was finished is not run again
 
 
@@ -166,6 +176,7 @@ def test_a_point_that_takes_its_worker_with_it(runners: str) -> None:
 def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tmp_path: Path) -> None:
     (tmp_path / "g.toml").write_text(f'runner = "{runners}:slow"\nseeds = 6\n[grid]\nx = [1, 2, 3]\n')
     grid, out = load_grid(tmp_path / "g.toml"), tmp_path / "out"
+    spark.sparkContext.addPyFile(sys.modules[runners].__file__ or "")
     place = Path(sys.modules[runners].__file__ or "").parent
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])}
     arguments = ["sweep", str(tmp_path / "g.toml"), "--out", str(out), "--master", "local[2]"]
@@ -200,13 +211,13 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
 
 def test_one_sweep_at_a_time_and_damage_is_named(spark: SparkSession, runners: str, tmp_path: Path) -> None:
     grid = Grid("g", f"{runners}:square", 1, {}, {"x": [1]})
-    run_sweep(spark, grid, tmp_path)
+    swept(grid, tmp_path)
     with alone(tmp_path), pytest.raises(UsageError, match="another process is writing here"):
-        run_sweep(spark, grid, tmp_path)
+        run_missing(spark, grid, tmp_path)
     [file] = (tmp_path / "points").glob("*.parquet")
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(TraceError, match=r"points/.*: damaged.*delete it"):
-        run_sweep(spark, grid, tmp_path)
+        run_missing(spark, grid, tmp_path)
 
 
 def test_columns_have_the_narrowest_type() -> None:
@@ -274,6 +285,10 @@ def test_the_command(spark: SparkSession, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "loss.toml").write_text((tmp_path / "loss.toml").read_text().replace(", 7.0", ""))
     assert main(arguments[:-1]) == 0
     assert "finished before" in capsys.readouterr().out
+    seen: list[tuple[int, int, int]] = []
+    grid = load_grid(tmp_path / "loss.toml")
+    run_missing(spark, grid, tmp_path / "again", lambda *counts: seen.append(counts))
+    assert seen[0] == (0, 0, 4) and seen[-1] == (4, 0, 4) and seen == sorted(seen)
     (tmp_path / "loss.toml").write_text("seeds = 1")
     assert main(arguments) == 2
 

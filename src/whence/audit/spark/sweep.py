@@ -244,14 +244,13 @@ def missing(grid: Grid, out: str | os.PathLike[str]) -> list[Row]:
 
 def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> None:
     """Run what is not yet finished in `out`, and keep it there. May be killed at any time."""
-    place = Path(out).absolute() / "points"
+    place = Path(out).absolute()
     try:
-        with alone(out):
-            place.mkdir(exist_ok=True)
-            todo, before, total = missing(grid, out), set(place.glob("*.parquet")), len(all_points(grid))
+        with alone(place):
+            todo, before, total = missing(grid, place), _files(place), len(all_points(grid))
 
             def look() -> None:
-                rows = _rows_in(set(place.glob("*.parquet")) - before)
+                rows = _rows_in(_files(place) - before)
                 if progress is not None:
                     progress(total - len(todo) + len(rows), sum(row["error"] is not None for row in rows), total)
 
@@ -272,12 +271,18 @@ def _run(spark: SparkSession, runner: str, todo: Sequence[Row], place: str) -> N
     jobs = [todo[len(todo) * k // tasks : len(todo) * (k + 1) // tasks] for k in range(tasks)]
 
     def task(points: Sequence[Row]) -> Iterator[pa.RecordBatch]:
-        done = run_points(points, runner)
-        with replacing(Path(place) / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet") as file:
-            pq.write_table(done, file)
-        yield pa.RecordBatch.from_pydict({"points": [done.num_rows]})
+        yield pa.RecordBatch.from_pydict({"points": [keep(run_points(points, runner), place)]})
 
     over(spark, jobs, task, "points long", tasks).collect()
+
+
+def keep(done: pa.Table, out: str | os.PathLike[str]) -> int:
+    """Write these points into a file of their own in `out`; returns how many there are."""
+    place = Path(out) / "points"
+    place.mkdir(exist_ok=True)
+    with replacing(place / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet") as file:
+        pq.write_table(done, file)
+    return done.num_rows
 
 
 def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
@@ -297,12 +302,16 @@ def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
 
 def finished(out: Path) -> dict[str, Row]:
     """Point -> what came of it the last time it was run here."""
-    return {row["point"]: row for row in _rows_in((out / "points").glob("*.parquet"))}
+    return {row["point"]: row for row in _rows_in(_files(out))}
+
+
+def _files(out: Path) -> set[Path]:
+    return {file for file in (out / "points").glob("*.parquet") if not file.name.startswith(".")}
 
 
 def _rows_in(files: Iterable[Path]) -> list[Row]:
     rows: list[Row] = []
-    for file in sorted(file for file in files if not file.name.startswith(".")):
+    for file in sorted(files):  # by time
         try:
             rows += pq.read_table(file, schema=RESULTS).to_pylist()
         except (pa.ArrowException, OSError) as error:
