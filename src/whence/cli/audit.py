@@ -158,8 +158,6 @@ def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
     for text in [*texts, *rated, *said["unjudged"]]:
         show.print(f"• {escape(text)}", soft_wrap=True)
     show.print(f"tables: {escape(str(out))}", soft_wrap=True)
-    if said.get("pictures"):
-        show.print(f"diagrams of violations, for ShiViz: {escape(join(place_of(out), 'shiviz'))}", soft_wrap=True)
 
 
 # -- --follow ------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def _grouped(table: pa.Table, by: tuple[str, str], add: str = "") -> Counter[tup
     return Counter({(row[by[0]], row[by[1]]): row["n_sum"] for row in groups.to_pylist()})
 
 
-def only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
+def _only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
     """The rows of this run."""
     if "run" not in table.column_names:
         return table
@@ -60,8 +60,8 @@ def only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
 def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -> bytes:
     """A view of a run: of its rows (`judge.batch.coding.READ`), and of the tables made of them. Others may be among
     them."""
-    rows = only(rows, run)
-    tables = {name: only(table, run) for name, table in tables.items() if name != "quarantine"}
+    rows = _only(rows, run)
+    tables = {name: _only(table, run) for name, table in tables.items() if name != "quarantine"}
     found = _found(tables, rows.num_rows)
     suspects = tables["verdicts"].select(list(_SUSPECT)).filter(pc.field("verdict") != NAMES[0])
     steps = rows.select(list(_SHOWN))

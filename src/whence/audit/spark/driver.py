@@ -67,8 +67,8 @@ STORED_BYTES: Final = 5
 """About what a row takes in a Parquet file, where it takes least."""
 EVERY: Final = 5.0
 """Seconds from one word about progress to the next."""
-WRITTEN: Final = (*TABLES, "in_order", "shiviz")
-"""What an audit writes: tables, and ShiViz logs of violations."""
+WRITTEN: Final = (*TABLES, "in_order")
+"""The tables of an audit of files."""
 PAGE: Final = "report.html"
 
 Progress = Callable[[str], None]
@@ -112,9 +112,8 @@ def audit_files(
     sparse: bool = False,
     command: str = "",
 ) -> Summary:
-    """Audit the traces at these places and write the tables and the page (`report.html`) into `out`, all or none; and
-    beside them ShiViz logs of the first violations of each run. Paths are of this machine, or URIs
-    (`whence.audit.spark.place`). TraceError if nothing can be read.
+    """Audit the traces at these places and write the tables and the page (`report.html`) into `out`, all or none.
+    Paths are of this machine, or URIs (`whence.audit.spark.place`). TraceError if nothing can be read.
 
     `spark`: a session, or a function that starts one; None: judge in this process, about 200 bytes a row. `progress` is
     told what is going on. `giant`: rows above which a run is spread over workers (0: every run is), by default as many

@@ -89,7 +89,7 @@ def judged(name: str, table: pa.Table, levels: Sequence[Level] | None = None, ce
         rows.append(row | {"smallest": finding is not None and finding is smallest})
     if certificate and report.order is not None:
         for position, t in enumerate(report.order):
-            session, txn = report.place(int(t))
+            session, txn = report.history.place(int(t))
             row = {"part": "order", "level": report.certified, "position": position}
             rows.append(row | {"session": session, "txn": txn})
     rows = [{"history": name, **row} for row in rows]
