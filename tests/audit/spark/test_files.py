@@ -25,8 +25,7 @@ from tests.audit.spark.disk import fill
 from tests.audit.spark.traces import Injected, make, spoil, write
 from tests.lab.sim.runs import Run
 from whence.audit import audit_files
-from whence.audit.spark import blocks
-from whence.audit.spark.driver import plan
+from whence.audit.spark import blocks, ingest
 from whence.audit.spark.tables import manifest
 from whence.audit.trace import Row, open_trace, read, shiviz
 from whence.cli import main
@@ -341,7 +340,7 @@ def test_where_nobody_promises_a_rate(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_rows_that_went_through_blocks_look_the_same(folder: Path) -> None:
     """Columns without a value are left out of a block. A quarantined row is written in the order of its columns."""
-    piece = next(piece for piece in plan([folder]).pieces if piece.parquet)
+    piece = next(piece for piece in ingest.plan(ingest.find([folder]))[0] if piece.parquet)
     rows, _ = blocks.read([piece])
     (block,) = (batch["block"][0].as_py() for batch in blocks.of_piece(0, piece))
     assert blocks.unpacked([block]).column_names == rows.drop_columns(["run", "cluster"]).column_names

@@ -209,15 +209,15 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
     )
 
 
-def test_one_sweep_at_a_time_and_damage_is_named(spark: SparkSession, runners: str, tmp_path: Path) -> None:
+def test_one_sweep_at_a_time_and_damage_is_named(runners: str, tmp_path: Path) -> None:
     grid = Grid("g", f"{runners}:square", 1, {}, {"x": [1]})
     swept(grid, tmp_path)
     with alone(tmp_path), pytest.raises(UsageError, match="another process is writing here"):
-        run_missing(spark, grid, tmp_path)
+        gather(grid, tmp_path)
     [file] = (tmp_path / "points").glob("*.parquet")
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(TraceError, match=r"points/.*: damaged.*delete it"):
-        run_missing(spark, grid, tmp_path)
+        missing(grid, tmp_path)
 
 
 def test_columns_have_the_narrowest_type() -> None:

@@ -111,7 +111,7 @@ def test_our_logs_are_what_the_viewer_demands(tmp_path: Path) -> None:
 def test_the_viewers_demands_can_fail() -> None:
     records = parse_log("".join(to_log(triangle())).split("\n", 2)[2]).records
     assert viewer_objects(records[1:]) and viewer_objects([*records, records[0]])
-    wrong = [r if r.event != "publish effect" else Record("b#1", {"b#1": 4}, r.event, "", 1) for r in records]
+    wrong = [r if r.event != "publish effect" else Record("b#1", {"b#1": 4}, r.event, 1) for r in records]
     assert viewer_objects(wrong)
 
 

@@ -47,7 +47,7 @@ from whence.audit.spark.findings import (
     as_rows,
     refused,
 )
-from whence.audit.spark.ingest import Bad, Piece
+from whence.audit.spark.ingest import Piece
 from whence.audit.spark.place import Anywhere, TraceFile, join, names_in, place_of, read_bytes, replace_bytes
 from whence.audit.spark.tables import STAGING, Parts, meanwhile, publish, staging
 from whence.errors import TraceError, UsageError
@@ -77,28 +77,6 @@ Progress = Callable[[str], None]
 # -- files
 
 
-class Planned(NamedTuple):
-    """What the footers of the files say. They are read once."""
-
-    files: list[TraceFile]
-    pieces: list[Piece]
-    bad: list[Bad]
-
-    @property
-    def rows(self) -> int:
-        """About how many."""
-        return sum(piece.rows for piece in self.pieces)
-
-
-def plan(paths: Iterable[Anywhere]) -> Planned:
-    """Find the traces at these places and read their footers. TraceError if none of them can be read."""
-    files = ingest.find(paths)
-    planned = Planned(files, *ingest.plan(files))
-    if planned.bad and not planned.pieces:
-        raise TraceError(f"{planned.bad[0].file}: {planned.bad[0].reason}")
-    return planned
-
-
 def audit_files(
     paths: Iterable[Anywhere],
     out: Anywhere,
@@ -124,22 +102,26 @@ def audit_files(
     terms = Terms(complete, error_rate)
     if metrics and spark is None:
         raise UsageError("metrics need Spark")
-    begun, planned = time.monotonic(), plan(paths)
-    progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
+    begun, files = time.monotonic(), ingest.find(paths)
+    pieces, bad = ingest.plan(files)
+    if bad and not pieces:
+        raise TraceError(f"{bad[0].file}: {bad[0].reason}")
+    rows = sum(piece.rows for piece in pieces)
+    progress(f"{len(files):,} files with about {rows:,} rows")
     if callable(spark):
-        spark = _started(spark, planned.rows, progress)
+        spark = _started(spark, rows, progress)
     with staging(out):
         work = Work(out, terms, sparse, progress)
-        work.collect([as_files(work.out, "files").emit([refused(ingest.bad_table(planned.bad))])])
+        work.collect([as_files(work.out, "files").emit([refused(ingest.bad_table(bad))])])
         if spark is None:
-            work.here(planned.pieces)
+            work.here(pieces)
         else:
-            work.on(spark, planned.pieces, giant)
+            work.on(spark, pieces, giant)
         if metrics and spark is not None:
             progress("measuring")
-            work.files["metrics"] = _measured(spark, planned.files, work.out)
+            work.files["metrics"] = _measured(spark, files, work.out)
         progress("publishing the tables")
-        work.publish(planned.files, WRITTEN, begun, command)
+        work.publish(files, WRITTEN, begun, command)
     return work.checked()
 
 
