@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 
 from whence.audit.report import charts, gather
-from whence.audit.report.judged import found
 from whence.audit.trace import Row
 from whence.lab import run
 
@@ -148,7 +147,7 @@ def hold() -> str:
 def tickets(scenario: str) -> str:
     """Who held which ticket when."""
     rows = rows_of(scenario)
-    facts = gather(rows, found(rows), title="", about="")
+    facts = gather(rows, title="", about="")
     svg = charts.ring(facts.tenures, facts.seconds, [mark for mark in facts.marks if mark.fault])
     colours = ["#3b7dd8", "#d9822b", "#2a9d6f", "#b04fb5", "#8a7f2c", "#c2484d", "#4a8fa3", "#6b6fc9"]
     style = "".join(f".owner{i}{{fill:{colour}}}" for i, colour in enumerate(colours)) + (

@@ -11,12 +11,12 @@ Trace files, in this process or on Spark (`session()` gives a session, any other
     found = audit_files(["traces"], "out")                    # tables, out/report.html; found.clean, found.violations
     found = audit_files(["s3://bucket/traces"], "out", spark=session())
 
-A DataFrame of one's own; a stream; files as a source of Spark:
+A DataFrame of one's own; a stream; files as a DataFrame:
 
-    from whence.audit import audit, audit_stream, register
+    from whence.audit import audit, audit_stream, read_traces
     audit(df).violations.show()                               # verdicts, members, doubts, quarantine, ...
     audit_stream(spark.readStream...).writeStream...
-    register(spark); df = spark.read.format("whence").load("traces")
+    df = read_traces(spark, ["traces"])                       # also damaged ones
 
 The rows of a trace; a history of a database's clients:
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from whence.audit.spark.driver import Audit, audit, audit_files
     from whence.audit.spark.findings import Summary
     from whence.audit.spark.histories import check as check_histories
+    from whence.audit.spark.ingest import read_traces
     from whence.audit.spark.keyed import audit_stream
     from whence.audit.spark.measure import metrics
     from whence.audit.spark.session import session, ship
-    from whence.audit.spark.sources import register
     from whence.audit.spark.sweep import load_grid, sweep
     from whence.audit.spark.tables import read_table
     from whence.audit.trace import Row, open_trace, read
@@ -53,10 +53,10 @@ __getattr__, __dir__ = exports(
         "spark.driver": "Audit audit audit_files",
         "spark.findings": "Summary",
         "spark.histories": "check_histories=check",
+        "spark.ingest": "read_traces",
         "spark.keyed": "audit_stream",
         "spark.measure": "metrics",
         "spark.session": "session ship",
-        "spark.sources": "register",
         "spark.sweep": "load_grid sweep",
         "spark.tables": "read_table",
         "trace": "Row open_trace read",
@@ -78,7 +78,7 @@ __all__ = [
     "read",
     "read_history",
     "read_table",
-    "register",
+    "read_traces",
     "session",
     "ship",
     "sweep",

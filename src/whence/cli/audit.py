@@ -22,7 +22,7 @@ from rich.table import Table
 from whence.audit import audit_files
 from whence.audit.conform.broadcast import read_histories
 from whence.audit.spark.driver import PAGE
-from whence.audit.spark.foreign import Expressions
+from whence.audit.spark.foreign import audit_logs
 from whence.audit.spark.place import is_local, join, place_of
 from whence.audit.trace import open_trace
 from whence.audit.trace.otel import read_spans
@@ -51,20 +51,22 @@ def audit(args: argparse.Namespace) -> int:
     command = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
     refused = args.format in ("otel", "broadcast") and _import(args)
     began = time.monotonic()
-    with progress("reading", every=0.0) as tick:
-        found = audit_files(
-            args.paths,
-            args.out,
-            spark=None if args.engine == "local" else partial(_session, args),
-            logs=Expressions(args.parser, args.delimiter) if shiviz else None,
-            progress=lambda what: tick(None, what),
-            metrics=args.measure,
-            complete=args.complete,
-            error_rate=args.error_rate,
-            sparse=args.verdicts != "all",
-            command=command,
-        )
-        took = time.monotonic() - began
+    if shiviz:
+        found = audit_logs(args.paths, args.out, args.parser, args.delimiter)
+    else:
+        with progress("reading", every=0.0) as tick:
+            found = audit_files(
+                args.paths,
+                args.out,
+                spark=None if args.engine == "local" else partial(_session, args),
+                progress=lambda what: tick(None, what),
+                metrics=args.measure,
+                complete=args.complete,
+                error_rate=args.error_rate,
+                sparse=args.verdicts != "all",
+                command=command,
+            )
+    took = time.monotonic() - began
     said = asdict(found)
     if args.json:
         print(json.dumps({"clean": found.clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
@@ -156,8 +158,6 @@ def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
     for text in [*texts, *rated, *said["unjudged"]]:
         show.print(f"• {escape(text)}", soft_wrap=True)
     show.print(f"tables: {escape(str(out))}", soft_wrap=True)
-    if said.get("pictures"):
-        show.print(f"diagrams of violations, for ShiViz: {escape(join(place_of(out), 'shiviz'))}", soft_wrap=True)
 
 
 # -- --follow ------------------------------------------------------------------------------------------------------

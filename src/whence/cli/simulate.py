@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from whence.audit.report.judged import write_page
+from whence.audit.report import gather, write
 from whence.audit.trace import Row, open_trace
 from whence.cli import INTERRUPTED
 from whence.cli.show import console, progress, report_tables, soak_table
@@ -59,7 +59,10 @@ def sim(args: argparse.Namespace) -> int:
     if args.report is not None:
         again = f"whence sim {args.scenario} --seed {seed} --report {args.report}"
         about = f"simulated: {loaded.name}, seed {seed}, {outcome.report.virtual_s:g} s of virtual time"
-        write_page(rows, args.report, title=f"whence: {loaded.name}", about=about, command=again)
+        clusters = Counter(row.cluster for row in rows).most_common() or [("", 0)]
+        about += f"; cluster {clusters[0][0]} of {len(clusters)}" if len(clusters) > 1 else ""
+        mine = [row for row in rows if row.cluster == clusters[0][0]]
+        write(gather(mine, title=f"whence: {loaded.name}", about=about, command=again), args.report)
         print(f"the page: {args.report}", file=sys.stderr)
     if args.shrink is not None:
         _shrink(args, loaded, outcome)

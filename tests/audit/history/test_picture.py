@@ -26,7 +26,7 @@ def test_every_pattern_is_drawn_or_told(pattern: str) -> None:
         return
     drawn = svg(report, found)
     for t in found.nodes():
-        assert f">{report.name(t)}</text>" in drawn
+        assert f">{report.history.name(t)}</text>" in drawn
     ends = len(re.findall(r"marker-end", drawn))
     assert ends >= len({(e.src, e.dst, e.kind) for e in found.edges})
     numbers = [float(n) for n in re.findall(r'(?:x|y|x1|y1|x2|y2)="(-?[\d.]+)"', drawn)]

@@ -12,7 +12,6 @@ import pytest
 
 from tests.audit.report.traces import TRIANGLE
 from whence.audit.report import RunVerdicts, gather, write
-from whence.audit.report.judged import write_page
 from whence.audit.trace import Row
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -61,7 +60,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
 @pytest.fixture
 def triangle(tmp_path: Path) -> Path:
     path = tmp_path / "triangle.html"
-    write_page(TRIANGLE, path, title="triangle", about="three members", command="")
+    write(gather(TRIANGLE, title="triangle", about="three members"), path)
     return path
 
 

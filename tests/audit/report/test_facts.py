@@ -15,14 +15,13 @@ from tests.lab.sim.runs import Run
 from whence.audit.judge import Finding
 from whence.audit.report import Facts, RunVerdicts, Suspect, gather, render, write
 from whence.audit.report.charts import ticks
-from whence.audit.report.judged import found, write_page
 from whence.audit.trace import Row
 from whence.errors import TraceError
 from whence.lab.sim.scenario import load
 
 
 def page(rows: list[Row], verdict: RunVerdicts | None = None) -> Facts:
-    return gather(rows, verdict or found(rows), title="t", about="a")
+    return gather(rows, verdict, title="t", about="a")
 
 
 def test_counts_and_the_inversion() -> None:
@@ -122,7 +121,7 @@ def test_whoever_was_killed_is_marked_where_its_trace_ends() -> None:
 
 
 def test_an_empty_trace_is_a_page_too(tmp_path: Path) -> None:
-    write_page([], tmp_path / "new" / "page.html", title="nothing", about="-", command="")
+    write(page([]), tmp_path / "new" / "page.html")
     text = (tmp_path / "new" / "page.html").read_text()
     assert "Nothing was delivered" in text and "<!--" not in text
 

@@ -18,17 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.audit.judge.batch.rows import HOSTILE, A, B, judge, step, table_of, triangle
+from tests.audit.judge.batch.rows import HOSTILE
 from tests.audit.judge.traces import pairs
 from tests.audit.spark import traces
 from tests.audit.spark.disk import fill
 from tests.audit.spark.traces import Injected, make, spoil, write
 from tests.lab.sim.runs import Run
 from whence.audit import audit_files
-from whence.audit.judge.batch import tables as results
-from whence.audit.spark import blocks
-from whence.audit.spark.driver import plan
-from whence.audit.spark.explain import draw, file_name
+from whence.audit.spark import blocks, ingest
 from whence.audit.spark.tables import manifest
 from whence.audit.trace import Row, open_trace, read, shiviz
 from whence.cli import main
@@ -103,7 +100,7 @@ def test_a_clean_audit_has_all_tables(tmp_path: Path) -> None:
     assert found.clean and (found.quarantined, known["design"]) == (1, "local")
     for table, entry in known["tables"].items():
         rows = [pq.read_table(tmp_path / "out" / table / file).num_rows for file in entry["files"]]
-        assert sum(rows) == entry["rows"] and (rows or table == "shiviz")
+        assert sum(rows) == entry["rows"] and rows
     assert pq.read_table(tmp_path / "out" / "violations").column_names[:3] == ["run", "cluster", "rule"]
     assert next(Path(str(entry["file"])).name for entry in known["inputs"]) == "empty.parquet"
     assert known["cost"]["rows"] == found.rows and known["cost"]["seconds"] > 0
@@ -260,33 +257,6 @@ def test_input_that_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture
         assert exit_code == 2 and says in said and said.count("\n") == 1
 
 
-def test_a_picture_of_a_violation(tmp_path: Path) -> None:
-    """The neighbourhood only, as a log that our own reader of ShiViz logs takes."""
-    at_q = [step("q#1", 0, "join", order="causal", reason="genesis")]
-    at_q += [step("q#1", k, "receive", B) for k in range(1, 30)]
-    at_q += [step("q#1", 30, "deliver", B), step("q#1", 31, "deliver", A)]
-    at_q += [step("p#1", k, "receive", B) for k in range(30)]
-    rows = triangle(*at_q)
-    table, audited = table_of(rows), judge(rows)
-    wrong = results.violations(audited)
-    ((name, log_text),) = draw(table, audited.coded, wrong).items()
-    assert name == file_name("r", "c", "causal") and name.startswith("r-c-causal-")
-    file = tmp_path / name
-    file.write_bytes(log_text)
-    log = shiviz.load_log(file, shiviz.EXPRESSION)
-    assert {record.host for record in log.records} == {"a#1", "b#1", "q#1"}
-    assert len([record for record in log.records if record.host == "q#1"]) == 5
-    clocks = {(record.host, record.event): record.clock for record in log.records}
-    assert len(clocks) == len(log.records) == 5 + 3 + 4
-
-
-def test_pictures_of_different_violations_have_different_names() -> None:
-    """Also where a name of a file cannot tell their texts apart."""
-    names = [("a-b", "c"), ("a", "b-c"), ("a b", "c"), ("a/b", "c"), ("x" * 300, "c"), ("x" * 301, "c")]
-    found = {file_name(run, cluster, "causal") for run, cluster in names}
-    assert len(found) == len(names) and max(map(len, found)) < 200
-
-
 # -- the error rate of a probabilistic cluster
 
 
@@ -325,7 +295,6 @@ def test_the_command_judges_an_error_rate(tmp_path: Path, capsys: pytest.Capture
         "40 of 800 deliveries at 5 probabilistic members are inverted: 0.05 (99% interval 0.0262 to 0.0851); "
         "allowed: 0.01; above"
     )
-    assert not list((out / "shiviz").iterdir())  # it shows at no step
 
 
 @pytest.mark.parametrize(("allowed", "code"), [("0.2", 0), ("0.01", 3)])
@@ -371,7 +340,7 @@ def test_where_nobody_promises_a_rate(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_rows_that_went_through_blocks_look_the_same(folder: Path) -> None:
     """Columns without a value are left out of a block. A quarantined row is written in the order of its columns."""
-    piece = next(piece for piece in plan([folder]).pieces if piece.parquet)
+    piece = next(piece for piece in ingest.plan(ingest.find([folder]))[0] if piece.parquet)
     rows, _ = blocks.read([piece])
     (block,) = (batch["block"][0].as_py() for batch in blocks.of_piece(0, piece))
     assert blocks.unpacked([block]).column_names == rows.drop_columns(["run", "cluster"]).column_names

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from tests.data import recorded
-from whence.audit import Summary, audit_files
+from whence.audit import Summary
 from whence.audit.judge.clocks import ClockStep, judge
-from whence.audit.spark.foreign import Expressions
+from whence.audit.spark.foreign import audit_logs
 from whence.audit.spark.tables import manifest
 from whence.audit.trace.shiviz import EXPRESSION, load_log
 from whence.cli import main
@@ -211,11 +210,11 @@ def test_a_host_that_counts_from_nothing_or_from_the_middle() -> None:
     assert found_in([("a", {"a": 5}), ("a", {"a": 6}), ("a", {"a": 9})]) == [("own entry", "a:5"), ("own entry", "a:9")]
 
 
-# -- with Spark
+# -- files
 
 
-def audit(paths: list[Path], out: Path, parser: str | None = EXPRESSION, delimiter: str | None = None) -> Summary:
-    return audit_files(paths, out, logs=Expressions(parser, delimiter))
+def audit(paths: list[Path], out: Path, parser: str | None = EXPRESSION) -> Summary:
+    return audit_logs(paths, out, parser)
 
 
 def table(out: Path, name: str) -> list[dict[str, Any]]:
@@ -330,12 +329,12 @@ def test_logs_that_others_recorded(name: str, expression: str, wanted: list[tupl
     assert found_in([(record.host, record.clock) for record in load_log(path, expression).records]) == wanted
 
 
-def test_a_recorded_log_by_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_recorded_log_by_the_driver(tmp_path: Path) -> None:
     logs = recorded("shiviz")
     both = [logs / "reliable-broadcast.log", logs / "simple-reliable-broadcast.log"]
     found = audit(both, tmp_path / "here", AKKA)
     assert (found.rows, found.clean) == (116 + 39, True)
     (notice,) = table(tmp_path / "here", "quarantine")  # the runtime's own notice, without a clock
     assert notice["position"] == 8 and "dead letters" in notice["raw"]
-    chord = audit_files([logs / "chord.log"], tmp_path / "out", spark=spark, logs=Expressions(EXPRESSION))
+    chord = audit([logs / "chord.log"], tmp_path / "out")
     assert chord.violations == {"backwards": 2} and chord.members == 8 and chord.rows == 1235

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,10 +23,12 @@ from whence.audit.spark.sweep import (
     all_points,
     finished,
     gather,
+    keep,
     load_grid,
+    missing,
     parse_grid,
-    points,
     results,
+    run_missing,
     run_points,
 )
 from whence.audit.spark.sweep import sweep as run_sweep
@@ -62,13 +65,19 @@ def wrong(setting):
 
 
 @pytest.fixture(scope="module")
-def runners(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> str:
-    """A module of runners that driver and workers can import."""
+def runners(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A module of runners that can be imported here."""
     place = tmp_path_factory.mktemp("runners")
     (place / "runners_of_a_test.py").write_text(RUNNERS)
     sys.path.insert(0, str(place))
-    spark.sparkContext.addPyFile(str(place / "runners_of_a_test.py"))
     return "runners_of_a_test"
+
+
+def swept(grid: Grid, out: Path) -> list[dict[str, Any]]:
+    """What a sweep does, but for Spark."""
+    out.mkdir(exist_ok=True)
+    keep(run_points(missing(grid, out), grid.runner), out)
+    return gather(grid, out).to_pylist()
 
 
 # -- the grid
@@ -79,17 +88,17 @@ def test_every_combination_with_every_seed() -> None:
     grid = parse_grid(text, "g")
     assert grid == Grid("g", "sim", 3, {"a": 1, "b.c": True}, {"x": [1, 2], "y.z": ["p", "q"]})
     found = all_points(grid)
-    settings = [json.loads(p.setting) for p in found]
+    settings = [json.loads(p["setting"]) for p in found]
     assert settings[::3] == [{"a": 1, "b.c": True, "x": x, "y.z": z} for x in (1, 2) for z in ("p", "q")]
-    assert [p.seed_number for p in found[:4]] == [0, 1, 2, 0]
-    assert len({p.point for p in found}) == len({p.seed for p in found}) == 12
-    assert all(0 <= p.seed < 2**52 for p in found)
+    assert [p["seed_number"] for p in found[:4]] == [0, 1, 2, 0]
+    assert len({p["point"] for p in found}) == len({p["seed"] for p in found}) == 12
+    assert all(0 <= p["seed"] < 2**52 for p in found)
 
 
 def test_a_seed_depends_on_name_setting_and_number_alone() -> None:
     def seeds(name: str = "g", runner: str = "sim", seeds: int = 2, x: tuple[int, ...] = (1, 2)) -> dict[object, int]:
         found = all_points(Grid(name, runner, seeds, {"a": 1}, {"x": list(x)}))
-        return {(p.setting, p.seed_number): p.seed for p in found}
+        return {(p["setting"], p["seed_number"]): p["seed"] for p in found}
 
     base = seeds()
     assert seeds(seeds=5, x=(3, 2, 1)).items() >= base.items()
@@ -131,54 +140,43 @@ def test_a_grid_that_is_not_there(tmp_path: Path) -> None:
         load_grid(tmp_path / "g.toml")
 
 
-# -- on Spark
+# -- points
 
 
-def test_the_same_for_any_number_of_partitions(spark: SparkSession, runners: str) -> None:
-    grid = Grid("g", f"{runners}:square", 3, {"fails": [2]}, {"x": [0, 1, 2, 3]})
-    frame = points(spark, all_points(grid))
-
-    def outcome(partitions: int) -> list[tuple[object, ...]]:
-        done = run_points(frame.repartition(partitions), grid.runner).drop("seconds").collect()
-        return sorted(tuple(row) for row in done)
-
-    assert len(outcome(1)) == 12
-    assert outcome(1) == outcome(3) == outcome(7)
-
-
-def test_a_failing_point_is_a_row_and_is_tried_again(spark: SparkSession, runners: str, tmp_path: Path) -> None:
-    log, seen = tmp_path / "log", []
+def test_a_failing_point_is_a_row_and_is_tried_again(runners: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
     grid = Grid("g", f"{runners}:square", 2, {"fails": [2], "log": str(log)}, {"x": [0, 1, 2, 3, 4]})
-    table = run_sweep(spark, grid, tmp_path / "out", lambda *counts: seen.append(counts))
-    rows = table.orderBy("x", "seed_number").collect()
-    assert [(row.x, row.seed_number) for row in rows] == [(x, n) for x in range(5) for n in (0, 1)]
-    assert [row.square for row in rows] == [0, 0, 1, 1, None, None, 9, 9, 16, 16]
-    assert [row.error for row in rows] == [None] * 4 + ["ValueError: no 2 here"] * 2 + [None] * 4
-    assert all(row.drawn == row.seed % 1000 for row in rows if not row.error)
-    assert seen[0] == (0, 0, 10) and seen[-1] == (10, 2, 10) and seen == sorted(seen)
+    rows = swept(grid, tmp_path / "out")
+    assert [(row["x"], row["seed_number"]) for row in rows] == [(x, n) for x in range(5) for n in (0, 1)]
+    assert [row["square"] for row in rows] == [0, 0, 1, 1, None, None, 9, 9, 16, 16]
+    assert [row["error"] for row in rows] == [None] * 4 + ["ValueError: no 2 here"] * 2 + [None] * 4
+    assert all(row["drawn"] == row["seed"] % 1000 for row in rows if not row["error"])
     assert pq.read_table(tmp_path / "out" / "results").num_rows == 10
-    again = run_sweep(spark, grid, tmp_path / "out")
-    assert sorted(again.drop("seconds").collect()) == sorted(table.drop("seconds").collect())
+    again = swept(grid, tmp_path / "out")
+    assert [{**row, "seconds": 0} for row in again] == [{**row, "seconds": 0} for row in rows]
     assert sorted(Counter(log.read_text().split()).values()) == [1] * 8 + [2] * 2  # only the failed ones, once more
     more = Grid("g", grid.runner, 3, grid.settings, {"x": [0, 1, 2, 3, 4, 5]})
-    assert run_sweep(spark, more, tmp_path / "out").count() == 18
+    with pytest.raises(UsageError, match="8 points of g have not been run"):
+        gather(more, tmp_path / "out")
+    assert len(swept(more, tmp_path / "out")) == 18
     assert max(Counter(log.read_text().split()).values()) == 3  # what was finished is not run again
 
 
-def test_a_point_that_takes_its_worker_with_it(spark: SparkSession, runners: str, tmp_path: Path) -> None:
+def test_a_point_that_takes_its_worker_with_it(runners: str) -> None:
     grid = Grid("g", f"{runners}:dies", 1, {}, {"x": [1, 2, 3, 4, 5, 6]})
-    rows = {row.x: row for row in run_sweep(spark, grid, tmp_path / "out").collect()}
-    assert [x for x, row in rows.items() if row.error] == [3] and rows[3].error.startswith("the worker died")
-    assert [rows[x].result_x for x in (1, 2, 4, 5, 6)] == [10, 20, 40, 50, 60]
-    assert "result_seed" not in rows[1].asDict()  # only said again
-    wrong = run_sweep(spark, Grid("g", f"{runners}:wrong", 1, {}, {"x": [1]}), tmp_path / "out").collect()
-    assert wrong[0].error == "TypeError: the runner gave a int, not a dict"
+    rows = {row["x"]: row for row in results(run_points(all_points(grid), grid.runner).to_pylist()).to_pylist()}
+    assert [x for x, row in rows.items() if row["error"]] == [3] and rows[3]["error"] == "the worker died"
+    assert [rows[x]["result_x"] for x in (1, 2, 4, 5, 6)] == [10, 20, 40, 50, 60]
+    assert "result_seed" not in rows[1]  # only said again
+    (wrong,) = run_points(all_points(Grid("g", "w", 1, {}, {"x": [1]})), f"{runners}:wrong").to_pylist()
+    assert wrong["error"] == "TypeError: the runner gave a int, not a dict"
 
 
 @pytest.mark.long  # two more JVMs; that finished points are not run again: above, with points that fail
 def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tmp_path: Path) -> None:
     (tmp_path / "g.toml").write_text(f'runner = "{runners}:slow"\nseeds = 6\n[grid]\nx = [1, 2, 3]\n')
     grid, out = load_grid(tmp_path / "g.toml"), tmp_path / "out"
+    spark.sparkContext.addPyFile(sys.modules[runners].__file__ or "")
     place = Path(sys.modules[runners].__file__ or "").parent
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])}
     arguments = ["sweep", str(tmp_path / "g.toml"), "--out", str(out), "--master", "local[2]"]
@@ -200,26 +198,26 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
         assert before < len(finished(out)) < 18
         assert not (out / "results").exists()  # nothing that looks like a finished table
         before = len(finished(out))
-    files = {file: file.stat().st_mtime_ns for file in (out / "points").glob("*/*.parquet")}
+    files = {file: file.stat().st_mtime_ns for file in (out / "points").glob("*.parquet")}
     with pytest.raises(UsageError, match="have not been run"):
         gather(grid, out)
     rows = run_sweep(spark, grid, out).collect()
     assert len(rows) == 18 and not any(row.error for row in rows)
     assert all(file.stat().st_mtime_ns == when for file, when in files.items())
     assert sorted((row.x, row.seed) for row in rows) == sorted(
-        (json.loads(p.setting)["x"], p.seed) for p in all_points(grid)
+        (json.loads(p["setting"])["x"], p["seed"]) for p in all_points(grid)
     )
 
 
-def test_one_sweep_at_a_time_and_damage_is_named(spark: SparkSession, runners: str, tmp_path: Path) -> None:
+def test_one_sweep_at_a_time_and_damage_is_named(runners: str, tmp_path: Path) -> None:
     grid = Grid("g", f"{runners}:square", 1, {}, {"x": [1]})
-    run_sweep(spark, grid, tmp_path)
+    swept(grid, tmp_path)
     with alone(tmp_path), pytest.raises(UsageError, match="another process is writing here"):
-        run_sweep(spark, grid, tmp_path)
-    [file] = (tmp_path / "points").glob("*/part-*.parquet")
+        gather(grid, tmp_path)
+    [file] = (tmp_path / "points").glob("*.parquet")
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(TraceError, match=r"0000000/part-.*: damaged.*delete it"):
-        run_sweep(spark, grid, tmp_path)
+    with pytest.raises(TraceError, match=r"points/.*: damaged.*delete it"):
+        missing(grid, tmp_path)
 
 
 def test_columns_have_the_narrowest_type() -> None:
@@ -287,6 +285,10 @@ def test_the_command(spark: SparkSession, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "loss.toml").write_text((tmp_path / "loss.toml").read_text().replace(", 7.0", ""))
     assert main(arguments[:-1]) == 0
     assert "finished before" in capsys.readouterr().out
+    seen: list[tuple[int, int, int]] = []
+    grid = load_grid(tmp_path / "loss.toml")
+    run_missing(spark, grid, tmp_path / "again", lambda *counts: seen.append(counts))
+    assert seen[0] == (0, 0, 4) and seen[-1] == (4, 0, 4) and seen == sorted(seen)
     (tmp_path / "loss.toml").write_text("seeds = 1")
     assert main(arguments) == 2
 

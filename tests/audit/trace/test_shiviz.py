@@ -94,7 +94,7 @@ def test_logs_of_others_are_read_whole(
 
 
 def test_our_logs_are_what_the_viewer_demands(tmp_path: Path) -> None:
-    shiviz.write_log(triangle(), tmp_path / "run.log")
+    (tmp_path / "run.log").write_text("".join(shiviz.to_log(triangle())))
     text = (tmp_path / "run.log").read_text()
     assert text.split("\n")[:2] == [EXPRESSION, ""]
     log = load_log(tmp_path / "run.log")
@@ -111,7 +111,7 @@ def test_our_logs_are_what_the_viewer_demands(tmp_path: Path) -> None:
 def test_the_viewers_demands_can_fail() -> None:
     records = parse_log("".join(to_log(triangle())).split("\n", 2)[2]).records
     assert viewer_objects(records[1:]) and viewer_objects([*records, records[0]])
-    wrong = [r if r.event != "publish effect" else Record("b#1", {"b#1": 4}, r.event, "", 1) for r in records]
+    wrong = [r if r.event != "publish effect" else Record("b#1", {"b#1": 4}, r.event, 1) for r in records]
     assert viewer_objects(wrong)
 
 
@@ -126,7 +126,7 @@ def test_order_of_rows_and_clocks_of_members_do_not_matter() -> None:
 
 def test_several_runs_become_several_executions(tmp_path: Path) -> None:
     second = [replace(row, run="second") for row in triangle()]
-    shiviz.write_log([*triangle(), *second], tmp_path / "runs.log")
+    (tmp_path / "runs.log").write_text("".join(shiviz.to_log([*triangle(), *second])))
     assert (tmp_path / "runs.log").read_text().split("\n")[1] == DELIMITER
     log = load_log(tmp_path / "runs.log")
     assert Counter(r.execution for r in log.records) == {"run main": 18, "second main": 18}

@@ -403,13 +403,6 @@ class System:
                     f"{name} did not deliver {event.value} of {event.node} within {self.settings.timeout_s:g} s"
                 )
 
-    async def gets(self, event: Publication, *names: str) -> None:
-        """Wait until these nodes have delivered the event, if the system promises that."""
-        if self.claims("reliable"):
-            await self.has(event, *names)
-        else:
-            await self.until(lambda: all(self.history.has(n, event.value) for n in names), self.settings.hold_s)
-
     async def settle(self) -> None:
         """Wait until all nodes have all events, as far as promised, and nothing is in transit."""
 
@@ -422,10 +415,6 @@ class System:
         await self.fence()
         if reliable and not done:
             raise Failed(f"not everything was delivered everywhere within {self.settings.timeout_s:g} s")
-
-    async def pause(self) -> None:
-        """Wait long enough for the system's timers to expire."""
-        await self.until(lambda: False, self.settings.hold_s)
 
     def links(self, src: Sequence[str] | None = None, dest: Sequence[str] | None = None) -> list[Link]:
         """The links from `src` to `dest` (default: all nodes)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
 from typing import Final
@@ -38,43 +37,27 @@ CM_LIMIT: Final = 20_000
 """Operations up to which CM is offered: it takes quadratic memory."""
 
 
-@dataclass
-class Findings:
-    """What is wrong with a history, so far."""
-
-    notes: list[str]
-    """Trouble with the input, in words."""
-    counts: Counter[str] = field(default_factory=Counter)
-    """Violations of each pattern."""
-    shown: list[Anomaly] = field(default_factory=list)
-    """Those that are told."""
-
-
 def check(history: History, levels: Sequence[Level] | None = None, clock_bytes: int = CLOCK_BYTES) -> HistoryReport:
     """The verdicts of these levels (default: RC, RA, TCC, and for single operations CC and CCv), with findings.
 
     `clock_bytes`: memory for clocks at a time.
     """
     levels = _asked(history, levels)
-    found = Findings(list(history.notes))
+    report = HistoryReport(history, notes=list(history.notes))
     started = perf_counter()
-    graph = _reads(history, found)
+    graph = _reads(history, report)
     graph.clock_bytes = clock_bytes
-    clean = not any("RC" in PATTERNS[pattern][0] for pattern in found.counts)
-    best = _levels(graph, levels, found)
-    verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in found.counts) for level in levels}
-    if "CCv" in verdicts:
-        verdicts["CCv"] = clean and best is not None and best[0] == "TCC"
-    return HistoryReport(
-        history=history,
-        levels=verdicts,
-        findings=found.shown,
-        patterns=dict(sorted(found.counts.items())),
-        notes=found.notes,
-        seconds=perf_counter() - started,
-        order=best[1] if best and clean else None,
-        certified=best[0] if best and clean else None,
-    )
+    clean = not any("RC" in PATTERNS[pattern][0] for pattern in report.patterns)
+    best = _levels(graph, levels, report)
+    broken = {level for pattern in report.patterns for level in PATTERNS[pattern][0]}
+    report.levels = {level: level not in broken for level in levels}
+    if "CCv" in report.levels:
+        report.levels["CCv"] = clean and best is not None and best[0] == "TCC"
+    if best and clean:
+        report.certified, report.order = best
+    report.patterns = Counter(dict(sorted(report.patterns.items())))
+    report.seconds = perf_counter() - started
+    return report
 
 
 def _asked(history: History, levels: Sequence[Level] | None) -> Sequence[Level]:
@@ -94,7 +77,7 @@ def _asked(history: History, levels: Sequence[Level] | None) -> Sequence[Level]:
 # -- reads
 
 
-def _reads(history: History, found: Findings) -> Graph:
+def _reads(history: History, report: HistoryReport) -> Graph:
     """Read consistency and reads-from."""
     begin, key, value, keys = history.begin, history.key, history.value, history.keys
     txn = np.repeat(np.arange(begin.size - 1, dtype=np.int32), np.diff(begin))
@@ -108,9 +91,9 @@ def _reads(history: History, found: Findings) -> Graph:
         k.classify(begin, history.write, key, value, keys, what, twice)
         writer = k.match(key, value, txn, keys, history.aborted, what, twice)
     marked = {"NonRepeatableRead": (twice == 1).view(np.uint8), **marked}
-    _note_repeated(history, np.flatnonzero(twice == k.REPEATED), value, found.notes)
-    _note_aborted(history, value, found.notes)
-    _bad_reads(history, what, marked, found)
+    _note_repeated(history, np.flatnonzero(twice == k.REPEATED), value, report.notes)
+    _note_aborted(history, value, report.notes)
+    _bad_reads(history, what, marked, report)
     reads, finals = np.flatnonzero((what == k.READ) | (what == k.INTERMEDIATE)), np.flatnonzero(what == k.FINAL)
     at = (reads - begin[txn[reads]]).astype(np.int32)
     writers = k.sort_pairs(key[finals], txn[finals], keys)
@@ -141,29 +124,29 @@ def _note_aborted(history: History, value: Longs, notes: list[str]) -> None:
         )
 
 
-def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], found: Findings) -> None:
+def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], report: HistoryReport) -> None:
     marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
     for mark, pattern in [*marks, *((mark != 0, pattern) for pattern, mark in marked.items())]:
         places = np.flatnonzero(mark)
         if places.size:
-            found.counts[pattern] += int(places.size)
+            report.patterns[pattern] += int(places.size)
         for i in places[:SHOWN]:
             t = int(np.searchsorted(history.begin, i, side="right")) - 1
             at = int(i - history.begin[t])
             op = history.ops(t)[at]
             place = "" if history.origin is None else f" ({history.unit} {history.origin[i]})"
             detail = f"transaction {history.name(t)} of session {history.place(t)[0]}: {op}{place}"
-            found.shown.append(Anomaly(pattern, (t,), (op.key,), detail, at=at))
+            report.findings.append(Anomaly(pattern, (t,), (op.key,), detail, at=at))
 
 
 # -- levels
 
 
-def _levels(graph: Graph, levels: Sequence[Level], found: Findings) -> tuple[Level, Ints] | None:
+def _levels(graph: Graph, levels: Sequence[Level], report: HistoryReport) -> tuple[Level, Ints] | None:
     """Add what breaks the levels; returns the strongest of RC, RA and TCC that has a commit order, and that order."""
     order = graph.guess()
     if order.size < graph.total:
-        _causal(graph, found)
+        _causal(graph, report)
         return None
     best: tuple[Level, Ints] | None = None
     every: Ints | None = None
@@ -175,53 +158,53 @@ def _levels(graph: Graph, levels: Sequence[Level], found: Findings) -> tuple[Lev
         every = graph.every_edge() if every is None else every
         edges = kept if every is None else every[every[:, 4] <= number]
         counts, cycles = explain_level(graph, TRANSACTIONAL[number], edges)
-        found.counts.update(counts)
-        found.shown += cycles
+        report.patterns.update(counts)
+        report.findings += cycles
     if any(level in REGISTERS for level in levels):
-        _registers(graph, levels, graph.known if every is None else every, found)
+        _registers(graph, levels, graph.known if every is None else every, report)
         if "CM" in levels:
-            _causal_memory(graph, order, found)
+            _causal_memory(graph, order, report)
     return best
 
 
-def _causal(graph: Graph, found: Findings) -> None:
+def _causal(graph: Graph, report: HistoryReport) -> None:
     """Add the cycle in `so u wr`, or else the one that only version order closes."""
     for pattern, versions in (("CyclicCO", False), ("CyclicVersionOrder", True)):
         cycles, finding = causal_cycle(graph, pattern, versions)
         if cycles:
-            found.counts[pattern] += cycles
-            found.shown += [finding] if finding else []
+            report.patterns[pattern] += cycles
+            report.findings += [finding] if finding else []
             return
 
 
-def _registers(graph: Graph, levels: Sequence[Level], edges: Ints, found: Findings) -> None:
+def _registers(graph: Graph, levels: Sequence[Level], edges: Ints, report: HistoryReport) -> None:
     """CC: an edge that causal order alone contradicts. It contradicts every topological guess, so it was found."""
     seen: set[int] = set()
     for t2, t1, t3, key, _ in edges.tolist():
         if t3 in seen or not graph.in_past(t1, t2):
             continue
         seen.add(t3)
-        _add(graph, "WriteCOInitRead" if t1 == INIT else "WriteCORead", t3, key, t2, found)
+        _add(graph, "WriteCOInitRead" if t1 == INIT else "WriteCORead", t3, key, t2, report)
     families = {pattern for pair in FAMILY.values() for pattern in pair}
-    cycle = next((f for f in found.shown if f.pattern in families and f.edges and INIT not in f.txns), None)
+    cycle = next((f for f in report.findings if f.pattern in families and f.edges and INIT not in f.txns), None)
     if "CCv" in levels and cycle is not None:
-        found.counts["CyclicCF"] += 1
-        found.shown.append(Anomaly("CyclicCF", cycle.txns, cycle.keys, cycle.detail, cycle.edges, cycle.guarantee))
+        report.patterns["CyclicCF"] += 1
+        report.findings.append(Anomaly("CyclicCF", cycle.txns, cycle.keys, cycle.detail, cycle.edges, cycle.guarantee))
 
 
-def _add(graph: Graph, pattern: str, reader: int, key: int, write: int, found: Findings) -> None:
+def _add(graph: Graph, pattern: str, reader: int, key: int, write: int, report: HistoryReport) -> None:
     """Count a read that is older than a write before it; the first of a pattern becomes a finding."""
-    found.counts[pattern] += 1
-    if found.counts[pattern] == 1:
+    report.patterns[pattern] += 1
+    if report.patterns[pattern] == 1:
         told = [
             f"{graph.history.ops(t)[0]} of transaction {graph.history.name(t)} of session {graph.history.place(t)[0]}"
             for t in (reader, write)
         ]
         detail = f"{told[0]}, although {told[1]} is before it"
-        found.shown.append(Anomaly(pattern, (reader, write), (graph.history.key_of(key),), detail))
+        report.findings.append(Anomaly(pattern, (reader, write), (graph.history.key_of(key),), detail))
 
 
-def _causal_memory(graph: Graph, order: Ints, found: Findings) -> None:
+def _causal_memory(graph: Graph, order: Ints, report: HistoryReport) -> None:
     """WriteHBInitRead and CyclicHB (Bouajjani et al. 2017): saturation of hb_o for the last operation of each session.
 
     hb_o contains the causal order on the past of o; and if a read r2 of o's session reads x from w2, and w1 writes x
@@ -249,14 +232,14 @@ def _causal_memory(graph: Graph, order: Ints, found: Findings) -> None:
                     _precede(known, fresh, writer)
         cyclic = next((t for t in known if known[t] >> t & 1), None)
         if cyclic is not None:
-            found.counts["CyclicHB"] += 1
+            report.patterns["CyclicHB"] += 1
             op, name = graph.history.ops(cyclic)[0], graph.history.place(first)[0]
             detail = f"session {name} would have to see {op} of session {graph.history.place(cyclic)[0]} before itself"
-            if found.counts["CyclicHB"] == 1:
-                found.shown.append(Anomaly("CyclicHB", (cyclic,), (op.key,), detail))
+            if report.patterns["CyclicHB"] == 1:
+                report.findings.append(Anomaly("CyclicHB", (cyclic,), (op.key,), detail))
         for t, key, writer in mine:
             if writer == INIT and (newer := known[t] & masks[key]):
-                _add(graph, "WriteHBInitRead", t, key, newer.bit_length() - 1, found)
+                _add(graph, "WriteHBInitRead", t, key, newer.bit_length() - 1, report)
 
 
 def _precede(before: dict[int, int], fresh: int, writer: int) -> None:

@@ -122,6 +122,8 @@ class History:
 
     def name(self, t: int) -> str:
         """What a person calls a transaction: `t5` where the recorded number is unique, else `s0/t5`."""
+        if t == INIT:
+            return "init"
         return f"t{self.labels[t]}" if self._unique else f"s{self.place(t)[0]}/t{self.labels[t]}"
 
     def key_of(self, code: int) -> Key:
@@ -137,11 +139,15 @@ class History:
         return self.file if self.origin is None else f"{self.file}, {self.unit} {self.origin[i]}"
 
     def ops(self, t: int) -> list[Op]:
-        """The operations of a transaction."""
-        return [
-            Op(bool(self.write[i]), self.key_of(self.key[i]), self._seen(i))
-            for i in range(self.begin[t], self.begin[t + 1])
-        ]
+        """The operations of a transaction; none of `init`."""
+        return (
+            []
+            if t == INIT
+            else [
+                Op(bool(self.write[i]), self.key_of(self.key[i]), self._seen(i))
+                for i in range(self.begin[t], self.begin[t + 1])
+            ]
+        )
 
     def _seen(self, i: int) -> Value:
         if self.lists is None:

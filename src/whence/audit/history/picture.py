@@ -83,7 +83,8 @@ def _legend(found: Anomaly) -> str:
 
 def svg(report: HistoryReport, found: Anomaly) -> str:
     """The cycle as a picture."""
-    session = {t: "initial state" if t == INIT else f"session {report.place(t)[0]}" for t in sorted(found.nodes())}
+    history = report.history
+    session = {t: "initial state" if t == INIT else f"session {history.place(t)[0]}" for t in sorted(found.nodes())}
     lanes = {name: 20 + i * (WIDE + GAP_X) for i, name in enumerate(dict.fromkeys(session.values()))}
     places = {t: (lanes[session[t]], 40 + i * (HIGH + GAP_Y)) for i, t in enumerate(_causes_first(found, session))}
     width, height = 20 + len(lanes) * (WIDE + GAP_X), 40 + len(places) * (HIGH + GAP_Y)
@@ -94,9 +95,9 @@ def svg(report: HistoryReport, found: Anomaly) -> str:
     drawn += _arrows(found, places)
     keys = {step.key for step in found.steps()}
     for t, (x, y) in places.items():
-        ops = "  ".join(str(op) for op in report.ops(t) if op.key in keys)
+        ops = "  ".join(str(op) for op in history.ops(t) if op.key in keys)
         drawn.append(f'<rect class="box" x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="6"/>')
-        drawn.append(f'<text class="name" x="{x + 10}" y="{y + 20}">{escape(report.name(t))}</text>')
+        drawn.append(f'<text class="name" x="{x + 10}" y="{y + 20}">{escape(history.name(t))}</text>')
         drawn.append(f'<text class="op" x="{x + 10}" y="{y + 38}">{_short(ops)}</text>')
     return "".join([*drawn, "</svg>"])
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from whence.audit.history.levels import LEVELS, PATTERNS, Level, weakest
-from whence.audit.history.model import INIT, History, Ints, Key, Op, Value
+from whence.audit.history.model import INIT, History, Ints, Key, Value
 
 Kind = Literal["so", "wr", "co", "vo"]
 """Session order; reads-from; must commit before, because of a read; version order, as a list shows it."""
@@ -61,11 +62,13 @@ class HistoryReport:
     """The answer for one history."""
 
     history: History
-    levels: dict[Level, bool]
-    findings: list[Anomaly]
-    patterns: dict[str, int]
+    levels: dict[Level, bool] = field(default_factory=dict)
+    findings: list[Anomaly] = field(default_factory=list)
+    """Those that are told."""
+    patterns: Counter[str] = field(default_factory=Counter)
     """Violations of each pattern: bad reads, cycles of causes, and necessary edges that lie on a cycle."""
     notes: list[str] = field(default_factory=list)
+    """Trouble with the input, in words."""
     seconds: float = 0.0
     order: Ints | None = None
     """A commit order for the strongest of RC, RA, TCC that holds: the certificate."""
@@ -96,16 +99,6 @@ class HistoryReport:
         failed = [level for level, good in self.levels.items() if not good]
         worth = [f for f in self.findings if any(level in failed for level in PATTERNS[f.pattern][0])]
         return min(worth, key=_weight, default=None)
-
-    def name(self, txn: int) -> str:
-        return "init" if txn == INIT else self.history.name(txn)
-
-    def ops(self, txn: int) -> list[Op]:
-        return [] if txn == INIT else self.history.ops(txn)
-
-    def place(self, txn: int) -> tuple[str, int]:
-        """Its session, and which one of the session it is."""
-        return self.history.place(txn)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -138,18 +131,19 @@ class HistoryReport:
     def _txn_dict(self, txn: int) -> dict[str, Any]:
         if txn == INIT:
             return {"txn": "init", "session": None, "index": None, "operations": []}
-        ops = [["w" if op.write else "r", op.key, op.value] for op in self.ops(txn)]
-        session, index = self.place(txn)
-        return {"txn": self.name(txn), "session": session, "index": index, "operations": ops}
+        ops = [["w" if op.write else "r", op.key, op.value] for op in self.history.ops(txn)]
+        session, index = self.history.place(txn)
+        return {"txn": self.history.name(txn), "session": session, "index": index, "operations": ops}
 
     def _edge_dict(self, edge: CycleEdge) -> dict[str, Any]:
-        told: dict[str, Any] = {"from": self.name(edge.src), "to": self.name(edge.dst), "kind": edge.kind}
+        name = self.history.name
+        told: dict[str, Any] = {"from": name(edge.src), "to": name(edge.dst), "kind": edge.kind}
         if edge.kind != "so":
             told |= {"key": edge.key}
         if edge.kind == "wr":
             told |= {"value": edge.value}
         if edge.kind == "co":
-            reader = None if edge.reader is None else self.name(edge.reader)
+            reader = None if edge.reader is None else name(edge.reader)
             told |= {"level": edge.level, "reader": reader, "past": [self._edge_dict(s) for s in edge.past]}
         return told
 

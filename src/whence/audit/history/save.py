@@ -13,7 +13,7 @@ def certificate(report: HistoryReport) -> dict[str, Any] | None:
     """The commit order that proves the strongest level that holds; None: none does."""
     if report.order is None:
         return None
-    return {"level": report.certified, "order": [list(report.place(int(t))) for t in report.order]}
+    return {"level": report.certified, "order": [list(report.history.place(int(t))) for t in report.order]}
 
 
 def save(folder: Path, name: str, report: HistoryReport, certify: bool) -> list[Path]:

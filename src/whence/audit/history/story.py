@@ -52,15 +52,15 @@ def tell(report: HistoryReport, found: Anomaly) -> Iterator[str]:
         return
     keys = {step.key for step in found.steps()}
     nodes = [t for t in found.nodes() if t != INIT]
-    wide = max(len(report.name(t)) for t in nodes)
-    sessions = max(len(report.place(t)[0]) for t in nodes)
-    for t in sorted(nodes, key=lambda t: report.place(t)):
-        ops = "  ".join(str(op) for op in report.ops(t) if op.key in keys)
-        yield f"  {report.name(t):<{wide}}  session {report.place(t)[0]:<{sessions}}   {ops}"
+    wide = max(len(report.history.name(t)) for t in nodes)
+    sessions = max(len(report.history.place(t)[0]) for t in nodes)
+    for t in sorted(nodes, key=lambda t: report.history.place(t)):
+        ops = "  ".join(str(op) for op in report.history.ops(t) if op.key in keys)
+        yield f"  {report.history.name(t):<{wide}}  session {report.history.place(t)[0]:<{sessions}}   {ops}"
     yield ""
     for edge in found.edges:
         yield from _edge(report, edge)
-    first = report.name(found.edges[0].src)
+    first = report.history.name(found.edges[0].src)
     if found.edges[0].src == INIT:
         yield "  but nothing commits before the initial state."
     else:
@@ -71,10 +71,10 @@ def tell(report: HistoryReport, found: Anomaly) -> Iterator[str]:
 
 
 def _edge(report: HistoryReport, edge: CycleEdge) -> Iterator[str]:
-    src, dst = report.name(edge.src), report.name(edge.dst)
+    src, dst = report.history.name(edge.src), report.history.name(edge.dst)
     head = f"  {src} -> {dst}   "
     if edge.kind == "so":
-        reason = "the initial state comes first" if edge.src == INIT else f"session {report.place(edge.dst)[0]}"
+        reason = "the initial state comes first" if edge.src == INIT else f"session {report.history.place(edge.dst)[0]}"
         yield f"{head + reason:<{WIDTH}} so"
     elif edge.kind == "wr":
         yield f"{head + f'{dst} reads {edge.key}={_value(edge.value)} from {src}':<{WIDTH}} wr"
@@ -82,9 +82,9 @@ def _edge(report: HistoryReport, edge: CycleEdge) -> Iterator[str]:
         yield f"{head + f'the list {edge.key} has the append of {src} before that of {dst}':<{WIDTH}} version order"
     else:
         assert edge.reader is not None
-        reader = report.name(edge.reader)
+        reader = report.history.name(edge.reader)
         way = src + "".join(
-            f" -{s.kind}{f' {s.key}' if s.kind == 'wr' else ''}-> {report.name(s.dst)}" for s in edge.past
+            f" -{s.kind}{f' {s.key}' if s.kind == 'wr' else ''}-> {report.history.name(s.dst)}" for s in edge.past
         )
         yield f"{head + f'{reader} has {src} in its past ({way}),':<{WIDTH}} must commit before"
         yield f"{' ' * len(head)}both write {edge.key}, and {reader} reads {edge.key} from {dst} and not from {src}"

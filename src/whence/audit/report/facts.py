@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from whence.audit.judge import Finding
+from whence.audit.judge import Finding, Judged, Verdict, judge, rule_broken
 from whence.audit.report.diagram import Diagram, Suspect, address, draw
 from whence.audit.trace import Row
 
@@ -45,6 +45,27 @@ class RunVerdicts(msgspec.Struct, frozen=True, kw_only=True):
     def verdicts(self) -> Counter[str]:
         """Verdict -> deliveries."""
         return sum(map(Counter, self.by_order.values()), Counter())
+
+
+def judged(rows: list[Row]) -> RunVerdicts:
+    """What is found in rows that are at hand, of one run of one cluster."""
+    by_order: dict[str, Counter[str]] = {}
+    suspect: dict[tuple[str, int], Suspect] = {}
+
+    def each(one: Judged) -> None:
+        by_order.setdefault(one.order, Counter())[one.verdict.text] += 1
+        if one.verdict is not Verdict.IN_ORDER:
+            wrong = rule_broken(one.order, one.verdict) is not None
+            suspect[one.member, one.step] = Suspect(one.verdict.text, wrong)
+
+    report = judge(rows, each=each)
+    return RunVerdicts(
+        by_order=by_order,
+        violations=sum(report.broken.values()),
+        lost=report.total.lost,
+        findings=tuple(report.findings),
+        suspect=suspect,
+    )
 
 
 class Ownership(msgspec.Struct):
@@ -95,9 +116,13 @@ class Facts(msgspec.Struct, kw_only=True):
     diagram: Diagram
 
 
-def gather(rows: Iterable[Row], found: RunVerdicts, *, title: str, about: str, command: str = "") -> Facts:
-    """Gather the facts about one run of one cluster. Steps are ordered by member and `lseq`; times only place them."""
+def gather(
+    rows: Iterable[Row], found: RunVerdicts | None = None, *, title: str, about: str, command: str = ""
+) -> Facts:
+    """Gather the facts about one run of one cluster, judged here if nobody has. Steps are ordered by member and `lseq`;
+    times only place them."""
     steps = list(rows)
+    found = judged(steps) if found is None else found
     place = {member: n for n, member in enumerate(sorted({row.member for row in steps}, key=_natural))}
     steps.sort(key=lambda row: (place[row.member], row.lseq))
     start = min((row.t_ns for row in steps), default=0)

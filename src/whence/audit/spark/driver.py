@@ -21,9 +21,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -34,14 +33,13 @@ from whence.audit.judge.batch.audited import warm
 from whence.audit.judge.batch.coding import Run
 from whence.audit.report import render
 from whence.audit.report.view import facts
-from whence.audit.spark import foreign, ingest
+from whence.audit.spark import ingest
 from whence.audit.spark.blocks import BLOCKS, REFUSED, judge_pieces, judged, of_pieces, packed
 from whence.audit.spark.findings import (
     INTERPRETED,
     TABLES,
     VIEWS,
     Out,
-    RunFindings,
     Summary,
     TaskResult,
     Terms,
@@ -49,7 +47,7 @@ from whence.audit.spark.findings import (
     as_rows,
     refused,
 )
-from whence.audit.spark.ingest import Bad, Piece
+from whence.audit.spark.ingest import Piece
 from whence.audit.spark.place import Anywhere, TraceFile, join, names_in, place_of, read_bytes, replace_bytes
 from whence.audit.spark.tables import STAGING, Parts, meanwhile, publish, staging
 from whence.errors import TraceError, UsageError
@@ -69,43 +67,14 @@ STORED_BYTES: Final = 5
 """About what a row takes in a Parquet file, where it takes least."""
 EVERY: Final = 5.0
 """Seconds from one word about progress to the next."""
-WRITTEN: Final = (*TABLES, "in_order", "shiviz")
-"""What an audit of traces writes: tables, and ShiViz logs of violations."""
-OF_LOGS: Final = ("events", "violations", "quarantine")
-"""The same of logs with vector clocks."""
+WRITTEN: Final = (*TABLES, "in_order")
+"""The tables of an audit of files."""
 PAGE: Final = "report.html"
 
 Progress = Callable[[str], None]
-Judge = Callable[[Iterable[Sequence[Piece]]], Iterator[RunFindings]]
 
 
 # -- files
-
-
-class Planned(NamedTuple):
-    """What the footers of the files say. They are read once."""
-
-    files: list[TraceFile]
-    pieces: list[Piece]
-    bad: list[Bad]
-
-    @property
-    def rows(self) -> int:
-        """About how many."""
-        return sum(piece.rows for piece in self.pieces)
-
-
-def plan(paths: Iterable[Anywhere], logs: foreign.Expressions | None = None) -> Planned:
-    """Find the traces at these places and read their footers. TraceError if none of them can be read. `logs`: they are
-    logs with vector clocks, each a run of its own."""
-    if logs is not None:
-        files = foreign.find_logs(paths, logs)
-        return Planned(files, [Piece(f.place, False, (), 0, f.size, f.size // 100, (f.place, "")) for f in files], [])
-    files = ingest.find(paths)
-    planned = Planned(files, *ingest.plan(files))
-    if planned.bad and not planned.pieces:
-        raise TraceError(f"{planned.bad[0].file}: {planned.bad[0].reason}")
-    return planned
 
 
 def audit_files(
@@ -113,7 +82,6 @@ def audit_files(
     out: Anywhere,
     *,
     spark: SparkSession | Callable[[], SparkSession] | None = None,
-    logs: foreign.Expressions | None = None,
     progress: Progress = lambda what: None,
     giant: int | None = None,
     metrics: bool = False,
@@ -122,42 +90,39 @@ def audit_files(
     sparse: bool = False,
     command: str = "",
 ) -> Summary:
-    """Audit the traces at these places and write the tables and the page (`report.html`) into `out`, all or none; and
-    beside them ShiViz logs of the first violations of each run. Paths are of this machine, or URIs
-    (`whence.audit.spark.place`). TraceError if nothing can be read.
+    """Audit the traces at these places and write the tables and the page (`report.html`) into `out`, all or none.
+    Paths are of this machine, or URIs (`whence.audit.spark.place`). TraceError if nothing can be read.
 
-    `spark`: a session, or a function that starts one; None: judge in this process, about 200 bytes a row. `logs`: the
-    traces are logs with vector clocks. `progress` is told what is going on. `giant`: rows above which a run is spread
-    over workers (0: every run is), by default as many as fit into a worker's share of memory. `metrics`: measure, too;
-    that takes many times as long, as every row with all its columns goes through Spark. `complete`, `error_rate`: see
-    `audit`. `sparse`: `verdicts` has only what is not in order, and `in_order` the ranges of what is; writing every
-    verdict is a third of the work. `command`: for the page: what made it."""
+    `spark`: a session, or a function that starts one; None: judge in this process, about 200 bytes a row. `progress` is
+    told what is going on. `giant`: rows above which a run is spread over workers (0: every run is), by default as many
+    as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as every row with
+    all its columns goes through Spark. `complete`, `error_rate`: see `audit`. `sparse`: `verdicts` has only what is not
+    in order, and `in_order` the ranges of what is; writing every verdict is a third of the work. `command`: for the
+    page: what made it."""
     terms = Terms(complete, error_rate)
-    if metrics and (spark is None or logs is not None):
-        raise UsageError("metrics need Spark and a trace")
-    begun, planned, place = time.monotonic(), plan(paths, logs), place_of(out)
-    progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
+    if metrics and spark is None:
+        raise UsageError("metrics need Spark")
+    begun, files = time.monotonic(), ingest.find(paths)
+    pieces, bad = ingest.plan(files)
+    if bad and not pieces:
+        raise TraceError(f"{bad[0].file}: {bad[0].reason}")
+    rows = sum(piece.rows for piece in pieces)
+    progress(f"{len(files):,} files with about {rows:,} rows")
     if callable(spark):
-        spark = _started(spark, planned.rows, progress)
+        spark = _started(spark, rows, progress)
     with staging(out):
-        work = _Work(place, terms, sparse, logs, progress)
-        work.collect([as_files(place, "files").emit([refused(ingest.bad_table(planned.bad))])])
+        work = Work(out, terms, sparse, progress)
+        work.collect([as_files(work.out, "files").emit([refused(ingest.bad_table(bad))])])
         if spark is None:
-            work.here(planned.pieces)
+            work.here(pieces)
         else:
-            work.on(spark, planned.pieces, giant)
+            work.on(spark, pieces, giant)
         if metrics and spark is not None:
             progress("measuring")
-            work.files["metrics"] = _measured(spark, planned.files, place)
+            work.files["metrics"] = _measured(spark, files, work.out)
         progress("publishing the tables")
-        cost = {"seconds": round(time.monotonic() - begun, 3), "rows": work.total.rows}
-        work.publish(planned.files, cost, command)
-    if work.total.quarantined and not work.total.rows:
-        raise TraceError(
-            f"nothing readable in {' '.join(map(str, paths))}; the first of {work.total.quarantined:,} reasons: "
-            f"{work.total.refused[0]} (all: table {join(place, 'quarantine')})"
-        )
-    return work.total
+        work.publish(files, WRITTEN, begun, command)
+    return work.checked()
 
 
 def _started(start: Callable[[], SparkSession], rows: int, progress: Progress) -> SparkSession:
@@ -172,26 +137,25 @@ def _started(start: Callable[[], SparkSession], rows: int, progress: Progress) -
     return spark
 
 
-@dataclass
-class _Work:
+class Work:
     """Judging files by the design that fits; what tasks have written, and the sums of it."""
 
-    out: str
-    terms: Terms
-    sparse: bool
-    logs: foreign.Expressions | None
-    progress: Progress
-    total: Summary = field(default_factory=Summary)
-    files: dict[str, dict[str, int]] = field(default_factory=dict)
-    best: tuple[tuple[int, int], str] = (-1, -1), ""
-    """The run that the page is to show: how much there is to see in it, and the file of its view."""
+    def __init__(
+        self, out: Anywhere, terms: Terms | None = None, sparse: bool = False, progress: Progress = lambda what: None
+    ) -> None:
+        self.out = place_of(out)
+        self.total = Summary(design="local")
+        self.files: dict[str, dict[str, int]] = {}
+        self._terms, self._sparse, self._progress = terms or Terms(), sparse, progress
+        self._best: tuple[tuple[int, int], str] = (-1, -1), ""
+        """The run that the page is to show: how much there is to see in it, and the file of its view."""
 
     def here(self, pieces: Sequence[Piece]) -> None:
         """In this process."""
         self._begin("local", pieces)
-        judge, out = self._judge(), as_files(self.out, "run", self.sparse)
+        out = as_files(self.out, "run", self._sparse)
         for runs in together(pieces):
-            self.collect([out.emit(judge(runs))])
+            self.collect([out.emit(judge_pieces(runs, self._terms))])
 
     def on(self, spark: SparkSession, pieces: Sequence[Piece], giant: int | None) -> None:
         """In tasks of Spark. Rows of several runs in one file are shuffled, and those of large runs; a task reads the
@@ -203,18 +167,18 @@ class _Work:
         for piece in pieces:
             rows[piece.of] += piece.rows
         mixed = None in rows and rows.total() > min(SMALL, limit)
-        moved = [piece for piece in pieces if mixed or (rows[piece.of] > limit and self.logs is None)]
+        moved = [piece for piece in pieces if mixed or rows[piece.of] > limit]
         self._begin("shuffle" if mixed else "giant" if moved else "runs", pieces)
         if len(moved) < len(pieces):
             tasks = together([piece for piece in pieces if piece not in set(moved)], session.cores(spark))
-            judge, out = self._judge(), as_files(self.out, "run", self.sparse)
-            found = ingest.over(spark, tasks, lambda runs: out.emit(judge(runs)), out.schema, len(tasks))
+            out, terms = as_files(self.out, "run", self._sparse), self._terms
+            found = ingest.over(spark, tasks, lambda runs: out.emit(judge_pieces(runs, terms)), out.schema, len(tasks))
             self._run(found, f" of {len(tasks):,}")
         if moved:
             size = sum(piece.rows for piece in moved)
-            out_of = partial(as_files, self.out, sparse=self.sparse)
+            out_of = partial(as_files, self.out, sparse=self._sparse)
             blocks = of_pieces(spark, moved)
-            with closing(_judged_blocks(blocks, out_of, self.terms, size, limit, size > limit)) as spread:
+            with closing(_judged_blocks(blocks, out_of, self._terms, size, limit, size > limit)) as spread:
                 if spread.large:
                     self.total.design = "giant"
                 for each in spread.findings:
@@ -223,18 +187,12 @@ class _Work:
     def _begin(self, design: str, pieces: Sequence[Piece]) -> None:
         rows = sum(piece.rows for piece in pieces)
         self.total.design = design
-        self.progress(f"auditing about {rows:,} rows in {len(pieces):,} pieces, design {design!r}")
-
-    def _judge(self) -> Judge:
-        """Runs, each with the pieces of files that its rows are in -> what is found."""
-        if self.logs is not None:
-            return partial(foreign.judge_logs, self.logs)
-        return partial(judge_pieces, terms=self.terms)
+        self._progress(f"auditing about {rows:,} rows in {len(pieces):,} pieces, design {design!r}")
 
     def _run(self, done: DataFrame, tasks: str = "") -> None:
         """Run these tasks; meanwhile tell how many are done, by the views that they have left."""
         views = join(self.out, STAGING, VIEWS)
-        with meanwhile(lambda: self.progress(f"{len(names_in(views)):,}{tasks} tasks are done"), EVERY):
+        with meanwhile(lambda: self._progress(f"{len(names_in(views)):,}{tasks} tasks are done"), EVERY):
             self.collect([done.where("summary is not null").select("summary").toArrow().to_batches()])
 
     def collect(self, tasks: Iterable[Iterable[pa.RecordBatch]]) -> None:
@@ -244,21 +202,29 @@ class _Work:
             self.total.add(said.summary)
             for table, names in said.files.items():
                 if table == VIEWS:
-                    self.best = max(self.best, *((said.show, name) for name in names))
+                    self._best = max(self._best, *((said.show, name) for name in names))
                 else:
                     self.files.setdefault(table, {}).update(names)
 
-    def publish(self, inputs: Sequence[TraceFile], cost: dict[str, float], command: str) -> None:
-        """Make what was written the tables of `out`, and the page."""
-        tables = {
-            name: self.files.get(name, {}) for name in (*(WRITTEN if self.logs is None else OF_LOGS), *self.files)
-        }
+    def publish(self, inputs: Sequence[TraceFile], tables: Sequence[str], begun: float, command: str = "") -> None:
+        """Make what was written the tables of `out`, and the page. `tables`: those that are there even if empty."""
+        written = {name: self.files.get(name, {}) for name in (*tables, *self.files)}
+        cost = {"seconds": round(time.monotonic() - begun, 3), "rows": self.total.rows}
         cost["bytes"] = sum(file.size for file in inputs)
         read = [{"file": f.place, "size": f.size, "mtime_ns": f.mtime_ns} for f in inputs]
-        publish(self.out, tables, {"inputs": read, "design": self.total.design, "cost": cost})
-        if self.best[1]:
-            page = facts(read_bytes(join(self.out, STAGING, VIEWS, self.best[1])), self.total.runs, command)
+        publish(self.out, written, {"inputs": read, "design": self.total.design, "cost": cost})
+        if self._best[1]:
+            page = facts(read_bytes(join(self.out, STAGING, VIEWS, self._best[1])), self.total.runs, command)
             replace_bytes(join(self.out, PAGE), render(page).encode())
+
+    def checked(self) -> Summary:
+        """The sums; TraceError if nothing was readable."""
+        if self.total.quarantined and not self.total.rows:
+            raise TraceError(
+                f"nothing readable; the first of {self.total.quarantined:,} reasons: {self.total.refused[0]} "
+                f"(all: table {join(self.out, 'quarantine')})"
+            )
+        return self.total
 
 
 def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]:
@@ -284,9 +250,11 @@ def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]
 
 def _measured(spark: SparkSession, files: Sequence[TraceFile], out: str) -> dict[str, int]:
     """The files of the table `metrics`."""
-    from whence.audit.spark import measure, sources
+    from whence.audit.spark import measure
 
-    events = ingest.events(sources.read(spark, [file.place for file in files])).persist()  # each metric reads them
+    events = ingest.events(
+        ingest.read_traces(spark, [file.place for file in files])
+    ).persist()  # each metric reads them
     with Parts(out, "metrics") as parts:
         parts.write("metrics", measure.metrics(events).toArrow())
     events.unpersist()

@@ -28,7 +28,6 @@ from whence.audit.judge.promises import NAMES
 from whence.audit.judge.rates import UNDECIDED, Rate
 from whence.audit.report.view import view, worst
 from whence.audit.spark import ingest
-from whence.audit.spark.explain import draw
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
 from whence.audit.spark.tables import Parts, arrow_schema, spark_schema
 from whence.errors import UsageError
@@ -39,9 +38,6 @@ TABLES: Final = ("verdicts", "violations", "members", "rates", "doubts", "quaran
 INTERPRETED: Final = 100_000
 """Rows that a worker interprets before it compiles the kernel: tenths of a second, against 20 s and more for compiling
 it the first time."""
-
-PICTURES: Final = 100
-"""Pictures that a task draws, about. All violations are in the table."""
 
 BATCH: Final = 1 << 16
 """Rows that leave a task at a time."""
@@ -104,8 +100,6 @@ class Summary:
     quarantined: int = 0
     refused: list[str] = field(default_factory=list)
     """The first rows or files in quarantine, and why."""
-    pictures: int = 0
-    """ShiViz logs of violations."""
     design: str = ""
 
     def add(self, other: Summary) -> None:
@@ -206,8 +200,7 @@ class RunFindings(NamedTuple):
     tables: dict[str, pa.Table]
     summary: Summary
     rows: pa.Table | None = None
-    """The input, and below the same coded: where pictures can be drawn from it."""
-    audited: Audited | None = None
+    """The input."""
     passed: tuple[str, str, str, bytes] | None = None
     """For other tasks: of which run and cluster it is, what it is, and the thing itself."""
 
@@ -238,7 +231,7 @@ def judge_runs(table: pa.Table, terms: Terms) -> RunFindings:
     summary = summed(a, members, wrong, table.num_rows)
     summary.doubt(found["doubts"])
     summary.rate(rate for _, rate in rates)
-    return RunFindings(found, summary, table, a)
+    return RunFindings(found, summary, table)
 
 
 def task_number() -> int:
@@ -320,12 +313,6 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                     much, whose = worst(judged.tables)
                     if much > show:
                         show, shown = much, view(judged.rows, judged.tables, whose)
-                    if judged.audited is not None and total.pictures < PICTURES:
-                        most = PICTURES - total.pictures
-                        logs = draw(judged.rows, judged.audited.coded, judged.tables["violations"], most)
-                        for name, log in logs.items():
-                            parts.add("shiviz", name, log)
-                        total.pictures += len(logs)
                 for name, table in _shortened(judged.tables, sparse).items():
                     parts.write(name, table)
             if shown:

@@ -1,14 +1,16 @@
-"""Foreign logs: are the vector clocks of a ShiViz log well formed? The rules are in `whence.audit.judge.clocks`.
+"""Logs of others: are the vector clocks of a ShiViz log well formed? The rules are in `whence.audit.judge.clocks`.
 
 A log is a file, and each execution in it a run of its own. Its records are steps: the host is the member, `lseq` its
-place among the host's lines, `event` is `host:own`, `clock` the vector clock as JSON, `reason` the log's text.
+place among the host's lines, `event` is `host:own`, `clock` the vector clock as JSON, `reason` the log's text. Logs are
+small: this process judges them, one after the other.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -16,41 +18,46 @@ import pyarrow as pa
 from whence.audit.judge.batch.tables import violations_table
 from whence.audit.judge.clocks import ClockStep, judge
 from whence.audit.spark import ingest
-from whence.audit.spark.findings import RunFindings, Summary, counted, refused
-from whence.audit.spark.ingest import RAW_LIMIT, Bad, Piece
+from whence.audit.spark.driver import Work
+from whence.audit.spark.findings import RunFindings, Summary, as_files, counted, refused
+from whence.audit.spark.ingest import RAW_LIMIT, Bad
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened
-from whence.audit.spark.tables import arrow_schema
+from whence.audit.spark.tables import arrow_schema, staging
 from whence.audit.trace.schema import TRACE_VERSION
 from whence.audit.trace.shiviz import Log, compile_expression, load_log
 from whence.errors import TraceError, UsageError
 
-
-class Expressions(NamedTuple):
-    """How logs are to be read (`whence.audit.trace.shiviz.load_log`)."""
-
-    parser: str | None = None
-    """Without one each file has to begin with its own."""
-    delimiter: str | None = None
-
-    def check(self) -> None:
-        """Raises UsageError if these are no expressions for a log."""
-        if self.parser is not None:
-            compile_expression(self.parser)
-        if self.delimiter is not None:
-            compile_expression(self.delimiter, needed=(), what="delimiter")
+TABLES: Final = ("events", "violations", "quarantine")
 
 
-def find_logs(paths: Iterable[Anywhere], how: Expressions) -> list[TraceFile]:
-    """The files, and the files below the directories (hidden ones excepted). TraceError when there is none, or if one
-    has to begin with its own parser expression and does not."""
-    how.check()
+def audit_logs(
+    paths: Iterable[Anywhere], out: Anywhere, parser: str | None = None, delimiter: str | None = None
+) -> Summary:
+    """Audit the logs at these places and write the tables into `out`, all or none. `parser`, `delimiter`: see
+    `whence.audit.trace.shiviz.load_log`; without a parser each file has to begin with its own. UsageError if they are
+    no expressions, TraceError if nothing can be read."""
+    begun, files = time.monotonic(), _find(paths, parser, delimiter)
+    with staging(out):
+        work = Work(out)
+        runs = (run for file in files for run in _judged(file.place, parser, delimiter))
+        work.collect([as_files(work.out, "logs").emit(runs)])
+        work.publish(files, TABLES, begun)
+    return work.checked()
+
+
+def _find(paths: Iterable[Anywhere], parser: str | None, delimiter: str | None) -> list[TraceFile]:
+    """The files, and the files below the directories (hidden ones excepted)."""
+    if parser is not None:
+        compile_expression(parser)
+    if delimiter is not None:
+        compile_expression(delimiter, needed=(), what="delimiter")
     files: dict[str, TraceFile] = {}
     for path in paths:
         here = found(path)
         if not here:
             raise TraceError(f"{path}: no log here")
         files |= {file.place: file for file in here}
-    for file in files if how.parser is None else ():
+    for file in files if parser is None else ():
         with opened(file) as log:
             if b"(?<clock>" not in log.readline(1 << 16):
                 raise TraceError(
@@ -60,14 +67,25 @@ def find_logs(paths: Iterable[Anywhere], how: Expressions) -> list[TraceFile]:
     return list(files.values())
 
 
-def _load(file: str, how: Expressions) -> tuple[Log | None, list[Bad]]:
-    """A log, and what in it belongs to no record, or has no usable clock."""
+def _judged(file: str, parser: str | None, delimiter: str | None) -> Iterator[RunFindings]:
+    """What was found in the executions of a log; and what in it belongs to no record, or has no usable clock."""
     try:
-        log = load_log(file, how.parser, how.delimiter)
+        log = load_log(file, parser, delimiter)
     except (TraceError, UsageError) as error:
-        return None, [Bad(file, -1, str(error).removeprefix(f"{file}: "))]
+        yield refused(ingest.bad_table([Bad(file, -1, str(error).removeprefix(f"{file}: "))]))
+        return
     rest = [(line, "belongs to no record of the parser expression", text) for line, text in log.passed_over]
-    return log, [Bad(file, line, why, raw[:RAW_LIMIT]) for line, why, raw in sorted([*rest, *log.refused])]
+    bad = [Bad(file, line, why, raw[:RAW_LIMIT]) for line, why, raw in sorted([*rest, *log.refused])]
+    if bad:
+        yield refused(ingest.bad_table(bad))
+    for run, steps in _steps(file, log).items():
+        wrong = judge(step for _, step in steps)
+        made = {
+            "events": pa.Table.from_pylist([row for row, _ in steps], arrow_schema("events")),
+            "violations": violations_table(((0, one) for one in wrong), [(run, "")]),
+        }
+        members = len({row["member"] for row, _ in steps})
+        yield RunFindings(made, Summary(len(steps), 1, members, **counted(made["violations"])))
 
 
 def _steps(file: str, log: Log) -> dict[str, list[tuple[dict[str, Any], ClockStep]]]:
@@ -94,19 +112,3 @@ def _steps(file: str, log: Log) -> dict[str, list[tuple[dict[str, Any], ClockSte
         runs.setdefault(run, []).append((row, step))
         place[run, host] += 1
     return runs
-
-
-def judge_logs(how: Expressions, runs: Iterable[Iterable[Piece]]) -> Iterator[RunFindings]:
-    """Judge the executions in these logs."""
-    for file in (piece.file for pieces in runs for piece in pieces):
-        log, bad = _load(file, how)
-        if bad:
-            yield refused(ingest.bad_table(bad))
-        for run, steps in (_steps(file, log) if log else {}).items():
-            wrong = judge(step for _, step in steps)
-            made = {
-                "events": pa.Table.from_pylist([row for row, _ in steps], arrow_schema("events")),
-                "violations": violations_table(((0, one) for one in wrong), [(run, "")]),
-            }
-            members = len({row["member"] for row, _ in steps})
-            yield RunFindings(made, Summary(len(steps), 1, members, **counted(made["violations"])))

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from whence.audit.history import HistoryReport, Level
+from whence.audit.history import Level
 from whence.audit.history import check as check_one
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.story import story
@@ -64,16 +64,16 @@ def check(df: DataFrame, levels: Sequence[Level] | None = None, certificate: boo
         df = df.withColumn("history", F.lit("history"))
 
     def one(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
-        name = str(key[0].as_py())
-        return _rows(name, check_one(from_table(table, name), levels), certificate)
+        return judged(str(key[0].as_py()), table, levels, certificate)
 
     grouped: Any = df.groupBy("history")
     rows = grouped.applyInArrow(one, from_arrow_schema(RESULT)).persist(StorageLevel.MEMORY_AND_DISK)
     return Checked(*(rows.where(F.col("part") == part).select(*FIELDS[part]) for part in FIELDS))
 
 
-def _rows(name: str, report: HistoryReport, certificate: bool) -> pa.Table:
-    """A report as rows of RESULT."""
+def judged(name: str, table: pa.Table, levels: Sequence[Level] | None = None, certificate: bool = False) -> pa.Table:
+    """What is found in one history, as rows of RESULT."""
+    report = check_one(from_table(table, name), levels)
     sizes: dict[str, Any] = {"operations": report.operations, "transactions": report.transactions}
     sizes |= {"sessions": report.sessions, "seconds": report.seconds}
     sizes |= {"notes": "; ".join(report.notes) or None}
@@ -89,7 +89,7 @@ def _rows(name: str, report: HistoryReport, certificate: bool) -> pa.Table:
         rows.append(row | {"smallest": finding is not None and finding is smallest})
     if certificate and report.order is not None:
         for position, t in enumerate(report.order):
-            session, txn = report.place(int(t))
+            session, txn = report.history.place(int(t))
             row = {"part": "order", "level": report.certified, "position": position}
             rows.append(row | {"session": session, "txn": txn})
     rows = [{"history": name, **row} for row in rows]

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from io import BytesIO
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple
@@ -27,8 +26,9 @@ import pyarrow.parquet as pq
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema
-from whence.audit.trace.read import LINE_LIMIT, SUFFIXES
-from whence.audit.trace.schema import COLUMNS, PARQUET, TRACE_VERSION
+from whence.audit.trace.parquet import gate
+from whence.audit.trace.read import SUFFIXES, decoded, lines
+from whence.audit.trace.schema import COLUMNS, PARQUET, REQUIRED, TRACE_VERSION
 from whence.errors import TraceError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -38,8 +38,8 @@ PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
 PIECE_BYTES: Final = 128 << 20
 """The same for JSON lines."""
-BLOCK_BYTES: Final = 1 << 20
-"""Bytes of JSON lines that are decoded at a time."""
+BATCH_ROWS: Final = 1 << 14
+"""Rows of JSON lines that are put into columns at a time."""
 RAW_LIMIT: Final = 4096
 """Bytes of a line that are kept in the quarantine."""
 TASKS: Final = 4
@@ -51,7 +51,6 @@ TYPES: Final[dict[str, Any]] = {
     "int32": pa.int32(),
     "int64": pa.int64(),
 }
-_REQUIRED: Final = tuple(column.name for column in COLUMNS if column.required)
 NEEDED: Final = ("run", "cluster", "member", "lseq", "kind", "event")
 """Columns that a table has to have. Without `t_ns` all times are 0; `version` is then the current one."""
 _BLANK: Final = {"t_ns": 0, "version": TRACE_VERSION}
@@ -161,7 +160,7 @@ def _said(error: object) -> str:
 
 def _parquet_pieces(file: str, footer: Any, given: dict[str, str]) -> list[Piece] | Bad:
     schema = footer.schema.to_arrow_schema()
-    why = gate(schema, given)
+    why = gate(schema, [name for name in NEEDED if name not in given])
     if why is not None:
         return Bad(file, -1, why)
     told = tuple((name, value) for name, value in given.items() if schema.get_field_index(name) < 0)
@@ -195,27 +194,6 @@ def _one_run(footer: Any, groups: list[int], given: dict[str, str]) -> tuple[str
     return said[0], said[1]
 
 
-def gate(schema: Any, given: Container[str] = ()) -> str | None:
-    """Why a file with these columns is no trace; None if it is one. `given`: columns known from elsewhere."""
-    missing, wrong = [], []
-    for column in COLUMNS:
-        at = schema.get_field_index(column.name)
-        if at < 0:
-            if column.name in NEEDED and column.name not in given:
-                missing.append(column.name)
-            continue
-        kind = schema.field(at).type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-        fits = text if column.type == "text" else pa.types.is_integer(kind)
-        if not fits and not (pa.types.is_null(kind) and not column.required):
-            wrong.append(f"column {column.name!r} is {kind}, not {column.type}")
-    if missing:
-        wrong.insert(0, f"not a whence trace: it has no column {', '.join(map(repr, missing))}")
-    return "; ".join(wrong) or None
-
-
 # -- reading
 
 
@@ -243,7 +221,7 @@ def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
 
 
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
-    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
+    wanted = list(dict.fromkeys([*REQUIRED, *columns]))
     source, given = parquet(piece.file), dict(piece.given)
     footer = pq.read_metadata(source)
     there = [name for name in wanted if name in footer.schema.names and name not in given]
@@ -256,7 +234,7 @@ def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
     ]
     positions: Any = np.arange(piece.first, piece.end)
     rows = pa.table(full, names=wanted).append_column("position", pa.array(positions))
-    good, bad = sound(rows, _REQUIRED, piece.file)
+    good, bad = sound(rows, REQUIRED, piece.file)
     return good.select([*columns, "position"]), bad
 
 
@@ -318,70 +296,48 @@ def _wrong(rows: pa.Table, required: Sequence[str]) -> Iterator[tuple[Any, str]]
 
 def _read_lines(piece: Piece, columns: Sequence[str]) -> Read:
     """The rows in the lines that begin in this piece; `position` counts lines from the first of them."""
-    bad: list[Bad] = []
-    tables = [schema_of(columns).empty_table()]
+    wanted = tuple(dict.fromkeys([*REQUIRED, *columns]))
+    decode = _decoder(wanted).decode
+    tables, bad = [schema_of(columns).empty_table()], []
+    rows: list[Any] = []
+    at: list[int] = []
+
+    def keep() -> None:
+        table = pa.table({name: _column(rows, name) for name in wanted})
+        good, wrong = sound(table.append_column("position", pa.array(at, pa.int64())), REQUIRED, piece.file)
+        tables.append(good.select([*columns, "position"]))
+        bad.extend(wrong)
+        rows.clear()
+        at.clear()
+
     with opened(piece.file) as file:
         if piece.first:  # a line belongs to the piece that it begins in
             file.seek(piece.first - 1)
             file.readline()
-        start, number = file.tell(), 0
-        while (at := file.tell()) < piece.end:
-            block = file.read(min(BLOCK_BYTES, piece.end - at))
-            if not block.endswith(b"\n"):
-                block += file.readline(LINE_LIMIT)
-            table, wrong = _of_block(piece.file, block, number, columns)
-            tables.append(table)
-            bad += wrong
-            number += _lines(block)
-            while not block.endswith(b"\n") and (block := file.readline(LINE_LIMIT)):
-                pass  # the rest of a line that is too long
-        if bad and start:
-            file.seek(0)
-            before = _newlines(file, start)
-            bad = [one._replace(position=one.position + before) for one in bad]
-    return pa.concat_tables(tables), bad
-
-
-def _lines(block: bytes) -> int:
-    return block.count(b"\n") + (not block.endswith(b"\n"))
+        start = file.tell()
+        for number, (_, line) in enumerate(lines(file, piece.end), 1):
+            row, why = decoded(line, decode)
+            if row is None:
+                bad.append(Bad(piece.file, number, why, line[:RAW_LIMIT].decode("utf-8", "replace").rstrip()))
+                continue
+            rows.append(row)
+            at.append(number)
+            if len(rows) == BATCH_ROWS:
+                keep()
+        keep()
+        before = _newlines(file, start) if bad else 0
+    bad = [one._replace(position=one.position + before) for one in bad]
+    return pa.concat_tables(tables), sorted(bad, key=lambda one: one.position)
 
 
 def _newlines(file: BinaryIO, end: int) -> int:
+    """How many there are before this byte."""
+    file.seek(0)
     count, left = 0, end
     while left and (block := file.read(min(left, 1 << 20))):
         count += block.count(b"\n")
         left -= len(block)
     return count
-
-
-def _of_block(file: str, block: bytes, before: int, columns: Sequence[str]) -> Read:
-    """The lines of a block, decoded at once if each is a row, else one by one. `before`: lines before them."""
-    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
-    decoder = _decoder(tuple(wanted))
-    bad: list[Bad] = []
-    rows: list[Any] | None
-    try:
-        rows = decoder.decode_lines(block)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        rows = None
-    at = list(range(before + 1, before + 1 + _lines(block)))
-    if rows is None or len(rows) != len(at) or max(map(len, block.split(b"\n"))) >= LINE_LIMIT - 1:
-        rows, at = [], []
-        for number, line in enumerate(BytesIO(block), before + 1):
-            try:
-                row, why = decoder.decode(line), ""
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                why = ("" if line.endswith(b"\n") else "truncated: ") + str(error)
-            if len(line) >= LINE_LIMIT:
-                why = f"longer than {LINE_LIMIT} bytes: not a whence trace"
-            if why:
-                bad.append(Bad(file, number, why, line[:RAW_LIMIT].decode("utf-8", "replace").rstrip()))
-            else:
-                rows.append(row)
-                at.append(number)
-    table = pa.table([_column(rows, name) for name in wanted], names=wanted)
-    good, wrong = sound(table.append_column("position", pa.array(at, pa.int64())), _REQUIRED, file)
-    return good.select([*columns, "position"]), sorted(bad + wrong, key=lambda one: one.position)
 
 
 @cache
@@ -459,6 +415,24 @@ def over(
     rows = [(k * wanted // n, pickle.dumps(job)) for k, job in enumerate(jobs)]
     frame = spark.createDataFrame(rows, "task int, job binary")
     return frame.repartitionById(wanted, "task").mapInArrow(task, schema)
+
+
+def read_traces(spark: SparkSession, paths: Iterable[Anywhere], columns: Sequence[str] = RAW.names) -> DataFrame:
+    """The rows of the traces at these places, for `whence.audit.audit` or anything else: the columns of the table
+    `events`, and `position`, `bad` and `raw`. Where something is no row, `bad` says why, with its text in `raw`;
+    `audit` puts it into the quarantine. Only these `columns` are read."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    pieces, wrong = plan(find(paths))
+    names = [name for name in columns if name in COLUMN]
+
+    def rows(job: Piece | Bad) -> Iterator[pa.RecordBatch]:
+        none = schema_of(names).empty_table()
+        table, bad = read_piece(job, names) if isinstance(job, Piece) else (none, [job])
+        yield from raw_rows(job.file, table, bad).select(list(columns)).to_batches(max_chunksize=1 << 16)
+
+    kinds = from_arrow_schema(pa.schema([RAW.field(name) for name in columns]))
+    return over(spark, [*pieces, *wrong], rows, kinds)
 
 
 def events(rows: DataFrame) -> DataFrame:

@@ -121,22 +121,20 @@ def found(path: Anywhere, without: str = "") -> list[TraceFile]:
     passed over, and directories below it that hold a file named `without`. TraceError when there is no such place."""
     place = place_of(path)
     system, at = filesystem(place)
-    base = at
     try:
         info = system.get_file_info(at)
-        if info.is_file:
-            infos = [info]
-        elif info.type == fs.FileType.NotFound and _GLOB.search(at):
-            base = _GLOB.split(at)[0].rpartition("/")[0]
-            infos = [i for i in _visible(_below(system, base), base, without) if _matches(i.path, at)]
+        if info.type != fs.FileType.NotFound:
+            infos = [info] if info.is_file else _visible(system, at, without)
+        elif _GLOB.search(at):
+            below = _visible(system, _GLOB.split(at)[0].rpartition("/")[0], without)
+            infos = [i for i in below if _matches(i.path, at)]
             if not infos:
                 raise TraceError(f"{path}: no file matches")
-        elif info.type == fs.FileType.NotFound:
-            raise TraceError(f"{path}: no such file or directory")
         else:
-            infos = _visible(_below(system, at), at, without)
+            raise TraceError(f"{path}: no such file or directory")
     except (OSError, pa.ArrowException) as error:
-        raise TraceError(f"{path}: cannot read: {_said(error)}") from None
+        said = " ".join(str(getattr(error, "strerror", None) or error).split())[:300]
+        raise TraceError(f"{path}: cannot read: {said}") from None
     return [TraceFile(_named(place, i.path), i.size, i.mtime_ns or 0) for i in sorted(infos, key=attrgetter("path"))]
 
 
@@ -150,21 +148,14 @@ def _named(place: str, path: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/{below}{'?' + parts.query if parts.query else ''}"
 
 
-def _visible(infos: list[fs.FileInfo], base: str, without: str) -> list[fs.FileInfo]:
+def _visible(system: fs.FileSystem, base: str, without: str) -> list[fs.FileInfo]:
+    select = fs.FileSelector(base or "/", recursive=True, allow_not_found=True)
+    infos = [i for i in cast(Iterable[fs.FileInfo], system.get_file_info(select)) if i.is_file]
     tables = {i.path.rpartition("/")[0] + "/" for i in infos if without and i.base_name == without}
     tables.discard(base.rstrip("/") + "/")
-    hidden = tuple(tables)
-    return [i for i in infos if not _hidden(i.path, base) and not i.path.startswith(hidden)]
-
-
-def _below(system: fs.FileSystem, base: str) -> list[fs.FileInfo]:
-    select = fs.FileSelector(base or "/", recursive=True, allow_not_found=True)
-    infos = cast(Iterable[fs.FileInfo], system.get_file_info(select))
-    return [i for i in infos if i.is_file]
-
-
-def _hidden(path: str, base: str) -> bool:
-    return any(part[:1] in ("", ".", "_") for part in path[len(base) :].lstrip("/").split("/"))
+    infos = [i for i in infos if not i.path.startswith(tuple(tables))]
+    names = [i.path[len(base) :].lstrip("/").split("/") for i in infos]
+    return [i for i, parts in zip(infos, names, strict=True) if all(part[:1] not in ("", ".", "_") for part in parts)]
 
 
 def _matches(path: str, pattern: str) -> bool:
@@ -173,10 +164,6 @@ def _matches(path: str, pattern: str) -> bool:
     if "**" in want:
         return fnmatchcase(path, pattern.replace("**/", "*").replace("**", "*"))
     return len(have) >= len(want) and all(fnmatchcase(h, w) for h, w in zip(have, want, strict=False))
-
-
-def _said(error: BaseException) -> str:
-    return " ".join(str(getattr(error, "strerror", None) or error).split())[:300]
 
 
 # -- writing

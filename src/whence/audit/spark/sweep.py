@@ -1,15 +1,15 @@
 """Sweeps: a grid of settings, many seeds of each, mapped over a runner on the executors of Spark.
 
-    load_grid -> points -> run_points -> results
+    load_grid -> all_points -> run_missing -> gather
 
 A grid is a TOML file (docs/pipeline.md). A runner is a function `dict -> dict`, named `module:function`: this room
 knows no simulator. A point is one setting with one seed; its seed is a hash of the grid's name, the setting and the
 seed's number, so it does not depend on how points are spread, nor on what else is in the grid.
 
-A sweep is one job of Spark: the points that are not finished, in `TASKS` tasks, results written by Spark. A task's file
-appears when the task is done (the second algorithm of Hadoop's committer), so a sweep that is killed goes on where it
-was. A point is run in a process of its own beside the worker (`_beside`): one that dies is a row with an error, where
-Spark would give up the job.
+A sweep is one job of Spark: the points that are not finished, in `TASKS` tasks. A task writes its results into a file
+of its own, `points/NAME.parquet`, when it is done, so a sweep that is killed goes on where it was. A point is run in a
+process of its own beside the worker (`_beside`): one that dies is a row with an error, where Spark would give up the
+job.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ import itertools
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from functools import partial
 from hashlib import blake2b
 from importlib import import_module
-from io import BytesIO
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,9 +39,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from whence.audit.judge.batch.tables import arrow, columns
-from whence.audit.spark.place import replace_bytes
+from whence.audit.spark.ingest import over
 from whence.audit.spark.tables import alone, meanwhile
 from whence.errors import ConfigError, TraceError, UsageError
+from whence.files import replacing
 
 RUNNERS: Final = {"sim": "whence.lab.sim.run:point", "scale": "whence.lab.scale.run:point"}
 """The runners that have a short name."""
@@ -56,16 +56,17 @@ TASKS: Final = 200
 LOOK_SECONDS: Final = 0.5
 """How often it is looked for what is finished, to tell of progress."""
 
-POINTS: Final = "point string, seed_number int, seed bigint, setting string"
-RESULTS: Final = f"{POINTS}, result string, error string, seconds double"
+RESULTS: Final = arrow(
+    columns("point text, seed_number int32, seed int64, setting text, result text, error text, seconds double")
+)
 """A point (its id, the number of its seed from 0, the seed, the setting as JSON), and what came of it: figures as JSON,
 or the error; and how long it took."""
 
-_SCHEMA: Final = arrow(
-    columns("point text, seed_number int32, seed int64, setting text, result text, error text, seconds double")
-)
-
+Row = dict[str, Any]
+"""A row of `RESULTS`; of a point that has not been run: its first four columns."""
 Runner = Callable[[dict[str, Any]], Mapping[str, Any]]
+Progress = Callable[[int, int, int], None]
+"""`(done, failed, all)`, points."""
 
 
 class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,27 +84,16 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Setting -> its values; every combination is run."""
 
 
-class Point(msgspec.Struct, frozen=True):
-    """One run."""
-
-    point: str
-    seed_number: int
-    seed: int
-    setting: str
-
-
 # -- the grid
 
 
 def load_grid(path: str | os.PathLike[str]) -> Grid:
     """Read a grid; ConfigError names the file and what is wrong with it."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return parse_grid(Path(path).read_text(encoding="utf-8"), Path(path).stem)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot read grid {path}: {reason}") from None
-    try:
-        return parse_grid(text, Path(path).stem)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -119,8 +109,6 @@ def parse_grid(text: str, name: str) -> Grid:
     except msgspec.ValidationError as error:
         text = str(error).replace("$.", "")
         raise ConfigError(text[0].lower() + text[1:]) from None
-    if grid.seeds < 1:
-        raise ConfigError("seeds: must be at least 1")
     for key, values in grid.grid.items():
         if not values:
             raise ConfigError(f"grid.{key}: has no values")
@@ -128,13 +116,14 @@ def parse_grid(text: str, name: str) -> Grid:
             raise ConfigError(f"{key}: is both in settings and in grid")
         if len({_json(value, f"grid.{key}") for value in values}) < len(values):
             raise ConfigError(f"grid.{key}: has the same value twice")
-    if "seed" in {**grid.settings, **grid.grid}:
-        raise ConfigError("seed: is derived, say how many by `seeds`")
-    size = grid.seeds
-    for values in grid.grid.values():
-        size *= len(values)
-    if size > MAX_POINTS:
-        raise ConfigError(f"grid: {size:,} points are more than {MAX_POINTS:,}")
+    size = grid.seeds * prod(map(len, grid.grid.values()))
+    for wrong, why in (
+        (grid.seeds < 1, "seeds: must be at least 1"),
+        ("seed" in {**grid.settings, **grid.grid}, "seed: is derived, say how many by `seeds`"),
+        (size > MAX_POINTS, f"grid: {size:,} points are more than {MAX_POINTS:,}"),
+    ):
+        if wrong:
+            raise ConfigError(why)
     find_runner(grid.runner)
     return grid
 
@@ -179,14 +168,15 @@ def find_runner(name: str) -> Runner:
     return found
 
 
-def all_points(grid: Grid) -> list[Point]:
+def all_points(grid: Grid) -> list[Row]:
     """Every setting with every seed, in the order of the file."""
     found = []
     for values in itertools.product(*grid.grid.values()):
         setting = _json({**grid.settings, **dict(zip(grid.grid, values, strict=True))}, "settings")
         for number in range(grid.seeds):
             seed = int.from_bytes(_hash(grid.name, setting, number)) >> (64 - SEED_BITS)
-            found.append(Point(_hash(grid.name, grid.runner, setting, number).hex(), number, seed, setting))
+            point = _hash(grid.name, grid.runner, setting, number).hex()
+            found.append({"point": point, "seed_number": number, "seed": seed, "setting": setting})
     return found
 
 
@@ -194,39 +184,28 @@ def _hash(*parts: object) -> bytes:
     return blake2b(json.dumps(parts).encode(), digest_size=8).digest()
 
 
-# -- DataFrame -> DataFrame
+# -- in a task
 
 
-def points(spark: SparkSession, some: Sequence[Point]) -> DataFrame:
-    """Points as a DataFrame: `POINTS`."""
-    return spark.createDataFrame([(p.point, p.seed_number, p.seed, p.setting) for p in some], POINTS)
-
-
-def run_points(points: DataFrame, runner: str) -> DataFrame:
-    """Each point run, on whichever executor it is: `RESULTS`. A point that fails is a row with its error."""
-    return points.select("point", "seed_number", "seed", "setting").mapInArrow(partial(_run, runner), RESULTS)
-
-
-def _run(runner: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield pa.RecordBatch.from_pylist([{**row, **_beside(runner, row)}], _SCHEMA)
+def run_points(points: Iterable[Row], runner: str) -> pa.Table:
+    """Run each point; what came of them, as rows of `RESULTS`. A point that fails is a row with its error."""
+    return pa.Table.from_pylist([{**point, **_beside(runner, point)} for point in points], RESULTS)
 
 
 _processes: dict[str, ProcessPoolExecutor] = {}
 """Runner -> the process that runs its points. Spark uses a worker for task after task."""
 
 
-def _beside(runner: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _beside(runner: str, point: Row) -> Row:
     """What came of this point, run in a process beside this worker; that it died is an error, too."""
     if runner not in _processes:
         forked = multiprocessing.get_context("fork")
         _processes[runner] = ProcessPoolExecutor(1, mp_context=forked, initializer=_die_with_parent)
     try:
-        return _processes[runner].submit(_outcome, runner, row).result()
+        return _processes[runner].submit(_outcome, runner, point).result()
     except BrokenProcessPool:
         del _processes[runner]
-        return {"result": None, "error": "the worker died", "seconds": 0.0}
+        return {"error": "the worker died", "seconds": 0.0}
 
 
 def _die_with_parent() -> None:
@@ -235,30 +214,20 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def _outcome(runner: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _outcome(runner: str, point: Row) -> Row:
     begun = time.perf_counter()
     result = error = None
     try:
-        found = find_runner(runner)({**json.loads(row["setting"]), "seed": row["seed"]})
+        found = find_runner(runner)({**json.loads(point["setting"]), "seed": point["seed"]})
         if not isinstance(found, Mapping):
             raise TypeError(f"the runner gave a {type(found).__name__}, not a dict")
-        result = msgspec.json.encode(dict(found), enc_hook=_plain).decode()
+        result = msgspec.json.encode(dict(found), enc_hook=lambda value: value.tolist()).decode()  # NumPy's numbers
     except Exception as reason:
         error = f"{type(reason).__name__}: {reason}"
     return {"result": result, "error": error, "seconds": time.perf_counter() - begun}
 
 
-def _plain(value: object) -> object:
-    """NumPy's numbers and arrays."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} in the result")
-
-
 # -- the whole job
-
-Progress = Callable[[int, int, int], None]
-"""`(done, failed, all)`, points."""
 
 
 def sweep(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> DataFrame:
@@ -267,32 +236,29 @@ def sweep(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress
     return spark.createDataFrame(gather(grid, out))
 
 
-def missing(grid: Grid, out: str | os.PathLike[str]) -> list[Point]:
+def missing(grid: Grid, out: str | os.PathLike[str]) -> list[Row]:
     """What is not yet finished in `out`. Points that failed are to be tried again."""
     rows = finished(Path(out))
-    return [p for p in all_points(grid) if p.point not in rows or rows[p.point]["error"] is not None]
+    return [p for p in all_points(grid) if p["point"] not in rows or rows[p["point"]]["error"] is not None]
 
 
 def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> None:
     """Run what is not yet finished in `out`, and keep it there. May be killed at any time."""
-    place, tell = Path(out), progress or (lambda done, failed, total: None)
+    place = Path(out).absolute()
     try:
         with alone(place):
-            for left in (place / "points").glob("*/_temporary"):  # of one that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            todo, total = missing(grid, place), len(all_points(grid))
-            tell(total - len(todo), 0, total)
-            if not todo:
-                return
-            part, before = _new_part(place), total - len(todo)
+            todo, before, total = missing(grid, place), _files(place), len(all_points(grid))
 
             def look() -> None:
-                with suppress(TraceError):  # on some shared disks a file appears before its end
-                    tell(*_counted(part, before), total)
+                rows = _rows_in(_files(place) - before)
+                if progress is not None:
+                    progress(total - len(todo) + len(rows), sum(row["error"] is not None for row in rows), total)
 
-            with meanwhile(look, LOOK_SECONDS):
-                _write(spark, grid.runner, todo, part)
-            tell(*_counted(part, before), total)
+            look()
+            if todo:
+                with meanwhile(look, LOOK_SECONDS):
+                    _run(spark, grid.runner, todo, str(place))
+                look()
     except (TraceError, UsageError):
         raise
     except Exception as error:
@@ -300,25 +266,23 @@ def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], pr
         raise TraceError(f"Spark has failed ({reason}); what is finished is kept, run the sweep again") from error
 
 
-def _new_part(out: Path) -> Path:
-    """Where the results of this time go: later times have later names."""
-    place = out / "points"
-    place.mkdir(exist_ok=True)
-    return place / f"{max((int(part.name) for part in place.glob('[0-9]*')), default=-1) + 1:07}"
-
-
-def _write(spark: SparkSession, runner: str, todo: Sequence[Point], part: Path) -> None:
+def _run(spark: SparkSession, runner: str, todo: Sequence[Row], place: str) -> None:
     tasks = min(len(todo), TASKS)
-    rows = [(n * tasks // len(todo), p.point, p.seed_number, p.seed, p.setting) for n, p in enumerate(todo)]
-    frame = spark.createDataFrame(rows, f"task int, {POINTS}").repartitionById(tasks, "task")
-    as_they_come = run_points(frame, runner).write.option("mapreduce.fileoutputcommitter.algorithm.version", "2")
-    as_they_come.parquet(part.absolute().as_uri())
+    jobs = [todo[len(todo) * k // tasks : len(todo) * (k + 1) // tasks] for k in range(tasks)]
+
+    def task(points: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"points": [keep(run_points(points, runner), place)]})
+
+    over(spark, jobs, task, "points long", tasks).collect()
 
 
-def _counted(part: Path, before: int) -> tuple[int, int]:
-    """Points that are done, and those of this time that failed."""
-    rows = _rows_in(part)
-    return before + len(rows), sum(row["error"] is not None for row in rows)
+def keep(done: pa.Table, out: str | os.PathLike[str]) -> int:
+    """Write these points into a file of their own in `out`; returns how many there are."""
+    place = Path(out) / "points"
+    place.mkdir(exist_ok=True)
+    with replacing(place / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet") as file:
+        pq.write_table(done, file)
+    return done.num_rows
 
 
 def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
@@ -326,45 +290,43 @@ def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
     `results/results.parquet`."""
     place = Path(out)
     with alone(place):
-        rows = finished(place)
-        lacking = [p for p in all_points(grid) if p.point not in rows]
-        if lacking:
-            raise UsageError(f"{place}: {len(lacking)} points of {grid.name} have not been run; run the sweep again")
-        table = results([rows[p.point] for p in all_points(grid)])
+        rows, points = finished(place), [point["point"] for point in all_points(grid)]
+        if lacking := sum(point not in rows for point in points):
+            raise UsageError(f"{place}: {lacking} points of {grid.name} have not been run; run the sweep again")
+        table = results([rows[point] for point in points])
         (place / "results").mkdir(exist_ok=True)
-        sink = BytesIO()
-        pq.write_table(table, sink, compression="zstd")
-        replace_bytes(str(place.absolute() / "results" / "results.parquet"), sink.getvalue())
+        with replacing(place / "results" / "results.parquet", sync=True) as file:
+            pq.write_table(table, file, compression="zstd")
     return table
 
 
-Rows = list[dict[str, Any]]
-
-
-def finished(out: Path) -> dict[str, dict[str, Any]]:
+def finished(out: Path) -> dict[str, Row]:
     """Point -> what came of it the last time it was run here."""
-    parts = sorted((out / "points").glob("[0-9]*"))
-    return {row["point"]: row for part in parts for row in _rows_in(part)}
+    return {row["point"]: row for row in _rows_in(_files(out))}
 
 
-def _rows_in(part: Path) -> Rows:
-    rows: Rows = []
-    for file in sorted(part.glob("part-*.parquet")):
+def _files(out: Path) -> set[Path]:
+    return {file for file in (out / "points").glob("*.parquet") if not file.name.startswith(".")}
+
+
+def _rows_in(files: Iterable[Path]) -> list[Row]:
+    rows: list[Row] = []
+    for file in sorted(files):  # by time
         try:
-            rows += pq.read_table(file, schema=_SCHEMA).to_pylist()
+            rows += pq.read_table(file, schema=RESULTS).to_pylist()
         except (pa.ArrowException, OSError) as error:
             raise TraceError(f"{file}: damaged: {error}; delete it, and its points are run again") from None
     return rows
 
 
-def results(rows: Rows) -> pa.Table:
+def results(rows: Sequence[Row]) -> pa.Table:
     """One row per point: `point`, `seed_number`, `seed`, `setting` (JSON), `error`, `seconds`, then a column per
     setting, and one per figure of the result. Dots in names become `_`; a name that is taken gets `result_` before it;
     a figure that only repeats a setting or the seed is left out."""
     settings = [json.loads(row["setting"]) for row in rows]
     figures = [json.loads(row["result"] or "{}") for row in rows]
     made: dict[str, pa.Array[Any]] = {
-        each.name: pa.array([row[each.name] for row in rows], each.type) for each in _SCHEMA if each.name != "result"
+        each.name: pa.array([row[each.name] for row in rows], each.type) for each in RESULTS if each.name != "result"
     }
     for key in dict.fromkeys(key for setting in settings for key in setting):
         made[_fresh(key, made)] = _column([setting.get(key) for setting in settings])

@@ -43,7 +43,7 @@ MANIFEST: Final = "_whence.json"
 STAGING: Final = "_whence_new"
 EMPTY: Final = "empty.parquet"
 """The file of a table without rows."""
-_OURS: Final = re.compile(rf"{re.escape(EMPTY)}|.*-[0-9a-f]{{12}}\.parquet|.*-[0-9a-f]{{8}}\.log")
+_OURS: Final = re.compile(rf"{re.escape(EMPTY)}|.*-[0-9a-f]{{12}}\.parquet")
 """Names of the files that tasks write."""
 
 TABLES: Final[dict[str, Columns]] = {
@@ -245,7 +245,7 @@ def publish(out: Anywhere, written: Written, facts: Mapping[str, Any]) -> None:
         for name in names:
             files.move(join(place, STAGING, table, name), join(place, table, name))
         mine = sorted(names)
-        if not mine and table in TABLES:
+        if not mine:
             with files.output(join(place, table, EMPTY)) as sink:
                 pq.write_table(arrow_schema(table).empty_table(), sink)
             mine = [EMPTY]

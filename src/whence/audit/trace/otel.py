@@ -43,6 +43,15 @@ class _Span(msgspec.Struct, rename="camel"):
     start_time_unix_nano: int | str = 0
     attributes: list[_Attribute] = []
     links: list[_Link] = []
+    process: str = ""
+    """Whose span it is, and where it stands: this is not in the file."""
+    line: int = 0
+    file: str = ""
+
+    @property
+    def at(self) -> tuple[str, str]:
+        """By what others name it."""
+        return self.trace_id, self.span_id
 
 
 class _Scope(msgspec.Struct):
@@ -67,42 +76,29 @@ _decode = msgspec.json.Decoder(_Request).decode
 _NO_REQUEST: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class _Place(msgspec.Struct, frozen=True):
-    """A span, its process, and where it stands."""
-
-    span: _Span
-    process: str
-    file: str
-    line: int
-
-
 def read_spans(paths: Iterable[Path], *, order: str = "causal") -> Imported:
     """The spans in these files as one run."""
     refused: list[NotTaken] = []
-    spans = [place for path in paths for place in _spans(path, refused)]
-    published = {
-        (p.span.trace_id, p.span.span_id): event_id(f"{p.span.trace_id}:{p.span.span_id}", p.process)
-        for p in spans
-        if p.span.kind in _PRODUCER
-    }
-    known = {(p.span.trace_id, p.span.span_id) for p in spans}
+    spans = [span for path in paths for span in _spans(path, refused)]
+    sent = {s.at: event_id(":".join(s.at), s.process) for s in spans if s.kind in _PRODUCER}
+    known = {span.at for span in spans}
     steps: list[ForeignStep] = []
-    for place in spans:
+    for span in spans:
         try:
-            steps += _steps(place, published, known)
+            steps += _steps(span, sent, known)
         except ValueError as why:
-            refused.append(NotTaken(place.file, place.line, f"span {place.span.span_id}: {why}"))
+            refused.append(NotTaken(span.file, span.line, f"span {span.span_id}: {why}"))
     made = rows(steps, "otel", order)
     return Imported(made.rows, refused + made.refused)
 
 
-def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Place]:
+def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Span]:
     try:
         text = path.read_bytes()
     except OSError as error:
         raise TraceError(f"{path}: cannot read: {error.strerror or error}") from error
     with suppress(*_NO_REQUEST):
-        yield from _places(_decode(text), path, 1)
+        yield from _placed(_decode(text), path, 1)
         return
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -112,23 +108,23 @@ def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Place]:
         except _NO_REQUEST as error:
             refused.append(NotTaken(str(path), number, f"no OTLP request: {error}"))
         else:
-            yield from _places(request, path, number)
+            yield from _placed(request, path, number)
 
 
-def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
+def _placed(request: _Request, path: Path, line: int) -> Iterator[_Span]:
     for resource in request.resource_spans:
         named = {a.key: str(next(iter(a.value.values()), "")) for a in resource.resource.attributes}
         parts = [named[key] for key in ("service.name", "service.instance.id") if named.get(key)]
         process = ":".join(parts)
         for scope in resource.scope_spans:
             for span in scope.spans:
-                yield _Place(span, process, str(path), line)
+                span.process, span.file, span.line = process, str(path), line
+                yield span
 
 
-def _steps(place: _Place, published: dict[tuple[str, str], str], known: set[tuple[str, str]]) -> Iterator[ForeignStep]:
+def _steps(span: _Span, sent: dict[tuple[str, str], str], known: set[tuple[str, str]]) -> Iterator[ForeignStep]:
     """The step of this span; none for a span without a counter that neither sends nor receives. ValueError: the step
     cannot be used."""
-    span = place.span
     sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
     number = _number(span.attributes)
     if number is None and not sends and not takes:
@@ -138,20 +134,20 @@ def _steps(place: _Place, published: dict[tuple[str, str], str], known: set[tupl
             f"no attribute {COUNTER!r}: it has to count the steps of its process (0, 1, 2, ...), as times of "
             "different machines order nothing"
         )
-    if not place.process:
+    if not span.process:
         raise ValueError("its resource has neither service.instance.id nor service.name: nobody knows whose step it is")
     events: tuple[str, ...] = ()
     if sends:
-        events = (published[span.trace_id, span.span_id],)
+        events = (sent[span.at],)
     elif takes:
         linked = [(link.trace_id, link.span_id) for link in span.links] or [(span.trace_id, span.parent_span_id)]
-        wanted = [at for at in dict.fromkeys(linked) if at[1] and (at in published or at not in known)]
+        wanted = [at for at in dict.fromkeys(linked) if at[1] and (at in sent or at not in known)]
         if not wanted:
             raise ValueError("a consumer span without a link to a producer span")
-        events = tuple(published.get(at, f"{at[0]}:{at[1]}") for at in wanted)
+        events = tuple(sent.get(at, f"{at[0]}:{at[1]}") for at in wanted)
     kind = "publish" if sends else "deliver" if takes else "step"
     t_ns = _nanoseconds(span.start_time_unix_nano)
-    yield ForeignStep(place.process, number, kind, events, t_ns, place.file, place.line)
+    yield ForeignStep(span.process, number, kind, events, t_ns, span.file, span.line)
 
 
 def _number(attributes: Sequence[_Attribute]) -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -14,6 +15,7 @@ from whence.audit.trace.schema import PARQUET, Row
 from whence.errors import TraceError
 
 OnBad = Literal["raise", "collect"]
+T = TypeVar("T")
 
 LINE_LIMIT = 1 << 20
 """The longest JSON line in bytes. A longer one is not a row, and is not read into memory."""
@@ -55,27 +57,35 @@ class TraceReader(Iterator[Row]):
     def _read_jsonl(self, path: Path) -> Iterator[Row]:
         decode = msgspec.json.Decoder(Row).decode
         with path.open("rb") as file:
-            number = start = 0
-            while line := file.readline(LINE_LIMIT):
-                number += 1
-                where = f"{path}: line {number} (byte {start})"
-                start += len(line)
-                if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
-                    self._bad(TraceError(f"{where}: longer than {LINE_LIMIT} bytes: not a whence trace"))
-                    while line and not line.endswith(b"\n"):
-                        line = file.readline(LINE_LIMIT)
-                        start += len(line)
-                    continue
-                try:
-                    row = decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    cut = "" if line.endswith(b"\n") else "truncated: "
-                    self._bad(TraceError(f"{where}: {cut}{error}"))
-                    continue
-                if row.version < 1:
-                    self._bad(TraceError(f"{where}: version {row.version} does not exist"))
-                    continue
-                yield row
+            for number, (start, line) in enumerate(lines(file), 1):
+                row, why = decoded(line, decode)
+                if row is not None and row.version >= 1:
+                    yield row
+                else:
+                    why = why or f"version {row and row.version} does not exist"
+                    self._bad(TraceError(f"{path}: line {number} (byte {start}): {why}"))
+
+
+def lines(file: BinaryIO, end: float = inf) -> Iterator[tuple[int, bytes]]:
+    """Where each line begins, and the line; up to the one that begins at `end`. Of a line that is too long for a row
+    only the first bytes are kept in memory."""
+    start = file.tell()
+    while start < end and (line := file.readline(LINE_LIMIT)):
+        yield start, line
+        start += len(line)
+        while len(line) == LINE_LIMIT and not line.endswith(b"\n"):
+            line = file.readline(LINE_LIMIT)
+            start += len(line)
+
+
+def decoded(line: bytes, decode: Callable[[bytes], T]) -> tuple[T | None, str]:
+    """The row in this line; or None, and why there is none."""
+    if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
+        return None, f"longer than {LINE_LIMIT} bytes: not a whence trace"
+    try:
+        return decode(line), ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return None, ("" if line.endswith(b"\n") else "truncated: ") + str(error)
 
 
 def read(path: str | os.PathLike[str], on_bad: OnBad = "raise") -> TraceReader:

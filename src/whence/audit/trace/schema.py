@@ -76,10 +76,11 @@ class Column(NamedTuple):
 _NUMBERS: Final = {"lseq": "int64", "t_ns": "int64", "bytes": "int64"} | dict.fromkeys(
     ("version", "ticket", "age", "control", "held"), "int32"
 )
-_REQUIRED: Final = ("version", "run", "cluster", "member", "lseq", "t_ns", "kind")
+REQUIRED: Final = ("version", "run", "cluster", "member", "lseq", "t_ns", "kind")
+"""The columns that have a value in every row."""
 COLUMNS: Final = tuple(
-    Column(name, _NUMBERS.get(name, "text"), name in _REQUIRED)
-    for name in dict.fromkeys((*_REQUIRED, *Row.__struct_fields__))
+    Column(name, _NUMBERS.get(name, "text"), name in REQUIRED)
+    for name in dict.fromkeys((*REQUIRED, *Row.__struct_fields__))
 )
 """The columns of a Parquet trace, in this order."""
 

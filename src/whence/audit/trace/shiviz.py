@@ -44,7 +44,6 @@ class Record(msgspec.Struct, frozen=True):
     host: str
     clock: dict[str, int]
     event: str
-    file: str
     line: int
     """Where the record begins, from 1."""
     execution: str = ""
@@ -114,7 +113,7 @@ def parse_log(
             pass_over(done, match.start())
             done = match.end()
             try:
-                log.records.append(_record(match, file, line_at(match.start()), label))
+                log.records.append(_record(match, line_at(match.start()), label))
             except ValueError as reason:
                 begin, end_of_line = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.start())
                 raw = text[begin : end_of_line if end_of_line >= 0 else len(text)]
@@ -139,7 +138,7 @@ def _executions(text: str, delimiter: str) -> Iterator[tuple[str, int, int]]:
         yield label, start, len(text)
 
 
-def _record(match: re.Match[str], file: str, line: int, label: str) -> Record:
+def _record(match: re.Match[str], line: int, label: str) -> Record:
     """The record of a match; ValueError for a bad clock."""
     host, text = match["host"] or "", match["clock"] or ""
     try:
@@ -148,7 +147,7 @@ def _record(match: re.Match[str], file: str, line: int, label: str) -> Record:
         raise ValueError(f"the clock {text[:80]!r} is not a JSON object of counts: {error}") from error
     if host not in clock:
         raise ValueError(f"the clock {text[:80]!r} has no entry for its own host {host!r}")
-    return Record(host, clock, match["event"] or "", file, line, label)
+    return Record(host, clock, match["event"] or "", line, label)
 
 
 def load_log(path: str | os.PathLike[str], expression: str | None = None, delimiter: str | None = None) -> Log:
@@ -209,15 +208,6 @@ def to_log(rows: Iterable[Row]) -> Iterator[str]:
             yield f"=== {' '.join(f'{run} {cluster}'.split())} ===\n"
         for row, host, clock in _with_clocks(group):
             yield f"{host} {msgspec.json.encode(clock).decode()}\n{_describe(row)}\n"
-
-
-def write_log(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
-    """`to_log` into a file."""
-    try:
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(to_log(rows))
-    except OSError as error:
-        raise TraceError(f"{path}: cannot write: {error.strerror or error}") from error
 
 
 def _with_clocks(rows: Iterable[Row]) -> Iterator[tuple[Row, str, dict[str, int]]]:
