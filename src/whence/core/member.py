@@ -43,7 +43,7 @@ from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_message
-from whence.core.wire import Message, decode_news, encode_news
+from whence.core.wire import decode_news, encode_news
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
 Outputs = list[ports.Output]
@@ -131,13 +131,33 @@ class Member:
         waits = self._closes is not None or self._leave_by is not None  # what ends it may have come already
         if self.wake_at is not None and (self.wake_at <= now or waits):
             self._time(now, out)
+        if isinstance(input, ports.Publish):
+            self._publish(input.payloads, now, out)
+        elif not isinstance(input, ports.Received):
+            self._do(input, now, out)
+        elif self.started and input.sender not in self.cut_off and input.sender != self.me:
+            try:
+                if isinstance(input.message, CastMessage):
+                    self._cast(self.cast.receive(input.sender, input.message, now), now, out)
+                else:
+                    self._received(input.sender, input.message, now, out)
+            except RemoteError as error:
+                if not (isinstance(error, WrongKind) and self.ordering.joining):
+                    self._cut(input.sender, f"{type(error).__name__}: {error}", now, out)
+                # else this member may be in the wrong cluster: the answer to its snapshot request says
+        self.wake_at = None
+        if self.started and not self.left:
+            at = self.cast.wake_at
+            for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
+                if other is not None and other < at:
+                    at = other
+            self.wake_at = at if self._closes is None else min(at, self._closes[2])
+        return out
+
+    def _do(self, input: ports.Seldom, now: int, out: Outputs) -> None:
         match input:
-            case ports.Received():
-                self._received(input.sender, input.message, now, out)
             case ports.Wake():
                 pass
-            case ports.Publish():
-                self._publish(input.payloads, now, out)
             case ports.CountCopies(token, events, copies, patience):
                 out += self.ordering.count_copies(token, events, copies, patience, now)
             case ports.SnapshotTaken():
@@ -164,19 +184,6 @@ class Member:
                 self._cut(input.sender, input.error, now, out)
             case _:
                 assert_never(input)
-        self.wake_at = self._next_wake()
-        return out
-
-    def _next_wake(self) -> int | None:
-        if not self.started or self.left:
-            return None
-        at = self.cast.wake_at
-        for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
-            if other is not None and other < at:
-                at = other
-        if self._closes is not None and self._closes[2] < at:
-            at = self._closes[2]
-        return at
 
     # -- what the application asks ------------------------------------------------------------------------------
 
@@ -388,24 +395,10 @@ class Member:
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def _received(self, sender: MemberId, message: Message, now: int, out: Outputs) -> None:
-        if not self.started or sender in self.cut_off or sender == self.me:
+    def _received(self, sender: MemberId, message: OrderMessage | RingMessage, now: int, out: Outputs) -> None:
+        if isinstance(message, RingMessage):
+            self._ring(self.ring.receive(sender, message, now), now, out)
             return
-        try:
-            if isinstance(message, CastMessage):
-                self._cast(self.cast.receive(sender, message, now), now, out)
-            elif isinstance(message, OrderMessage):
-                self._on_order(sender, message, now, out)
-            elif isinstance(message, RingMessage):
-                self._ring(self.ring.receive(sender, message, now), now, out)
-            else:
-                assert_never(message)
-        except RemoteError as error:
-            if isinstance(error, WrongKind) and self.ordering.joining:
-                return  # perhaps this member is in the wrong cluster: the answer to its snapshot request says
-            self._cut(sender, f"{type(error).__name__}: {error}", now, out)
-
-    def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: Outputs) -> None:
         match message:
             case Recover():
                 out += self.ordering.on_recover(sender, message)

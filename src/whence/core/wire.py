@@ -4,7 +4,7 @@ Each package has its messages in `messages.py`; here they are one union. Numbers
 `ring`, 64..95 `order`; only ever appended, never used again. A new field goes last, with a default.
 
 The types of the messages say what each field may be (`clock.bounds`), and msgspec checks it while it decodes. What
-types cannot say, `validate` checks: that parts of a message agree with each other.
+types cannot say, `decode` checks: that parts of a message agree with each other.
 
 What goes on the network: one message with its version, cluster and sender before it.
 
@@ -69,16 +69,23 @@ def decode(data: bytes | memoryview) -> Message:
         message = _message.decode(data)
     except _NOT_ONE as error:
         raise BadMessage(f"not a message: {error}") from None
-    validate(message)
+    if type(message) is not Gossip:
+        _check(message)
+        return message
+    if len(message.items) != len(message.ages):
+        raise BadMessage(f"gossip with {len(message.items)} items and {len(message.ages)} ages")
+    for item in message.items:
+        if not isinstance(item, News):
+            item.check()
+    if message.digest is not None:
+        check_vector(message.digest.T, message.digest.orphans)
     return message
 
 
-def validate(message: Message) -> None:
+def _check(message: Message) -> None:
     """Raise a RemoteError unless the parts of a message agree. What it says of the past is checked where that is known
     (`order`)."""
     match message:
-        case Gossip():
-            _check_gossip(message)
         case IHave(keys, ages):
             _check_keys(keys)
             if len(keys) != len(ages):
@@ -93,17 +100,6 @@ def validate(message: Message) -> None:
                 frame.check()
         case _:
             pass
-
-
-def _check_gossip(gossip: Gossip) -> None:
-    items, digest = gossip.items, gossip.digest
-    if len(items) != len(gossip.ages):
-        raise BadMessage(f"gossip with {len(items)} items and {len(gossip.ages)} ages")
-    for item in items:
-        if not isinstance(item, News):
-            item.check()
-    if digest is not None:
-        check_vector(digest.T, digest.orphans)
 
 
 def _check_keys(keys: Iterable[Key]) -> None:

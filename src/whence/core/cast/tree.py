@@ -293,7 +293,7 @@ class TreeCast(Dissemination):
 
     def broadcast(self, item: msg.Item, now: int) -> list[msg.CastOutput]:
         out: list[msg.CastOutput] = []
-        if self.wake_at != msg.NEVER_WAKE and self._remember(item.key, self.me):
+        if self.wake_at != msg.NEVER_WAKE and self._remember(item.key):
             self._spread(self.me, [(item, 0)], out)
         return out
 
