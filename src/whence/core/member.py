@@ -21,9 +21,20 @@ from typing import Any, assert_never
 import msgspec
 
 from whence.core import ports
-from whence.core.cast import CastMessage, Item, News, make
+from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Heard
-from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
+from whence.core.clock import (
+    AnyFrame,
+    Entry,
+    Frame,
+    FreeFrame,
+    Incarnation,
+    MemberId,
+    Send,
+    StampedFrame,
+    address_of,
+    body_size,
+)
 from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
@@ -43,7 +54,7 @@ from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_message
-from whence.core.wire import decode_news, encode_news
+from whence.core.wire import decode_news, encode
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
 Outputs = list[ports.Output]
@@ -97,10 +108,12 @@ class Member:
         self.config = config
         self.rng = rng
         self.seal = seal
-        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
+        vets: dict[type, Any] = {News: self._vet_news}  # rule 4: what this member refuses it does not forward
+        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), vets)
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering[Any, Any] = make_ordering(context)
+        vets |= dict.fromkeys((Frame, FreeFrame, StampedFrame), self.ordering.vet)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         votes = seal is None or seal.can_sign
         self.ring: Ring = NoRing(me, config.ring)
@@ -378,7 +391,7 @@ class Member:
             out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return
         frame, steps = self.ordering.publish(payloads, now, self.ring.tenure)
-        self.ring.published(frame.last)
+        self.ring.published(frame.first + frame.count - 1)
         out += steps
         self._cast(self.cast.broadcast(frame, now), now, out)
 
@@ -490,16 +503,12 @@ class Member:
         if self._closes is not None:
             self._caught_up(now, out)
 
-    def _vet(self, item: Item, sender: MemberId) -> None:
-        """Rule 4: what this member refuses it does not forward."""
-        if not isinstance(item, News):
-            self.ordering.vet(item, sender)
-        elif self.config.ordering.kind != "tickets":
+    def _vet_news(self, item: News, sender: MemberId) -> None:
+        if self.config.ordering.kind != "tickets":
             raise WrongKind("news of tickets in a cluster without tickets")
-        else:
-            if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
-                raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
-            check_message(decode_news(item.body), self.config.tickets)
+        if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
+            raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
+        check_message(decode_news(item.body), self.config.tickets)
 
     def _hear(self, item: News, now: int, out: Outputs) -> None:
         news = decode_news(item.body)
@@ -514,7 +523,7 @@ class Member:
                     out.append(step)
                 case says.Announce():
                     self._news += 1
-                    item = News(self.me, self._news, encode_news(step.news))
+                    item = News(self.me, self._news, encode(step.news))
                     if self.seal is not None:
                         item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
                     self._cast(self.cast.broadcast(item, now), now, out)

@@ -46,16 +46,12 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
+"""A message alone, without a header: the same bytes for every target. (Or news: the body of a `News`.)"""
 _message: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 _news: msgspec.msgpack.Decoder[RingNews] = msgspec.msgpack.Decoder(RingNews)
 
 _NOT_ONE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def encode(message: Message) -> bytes:
-    """The message alone, without a header: the same bytes for every target."""
-    return _encode(message)
 
 
 def decode(data: bytes | memoryview) -> Message:
@@ -117,11 +113,6 @@ def _check_spans(spans: Iterable[AnySpan]) -> None:
         known = inc == 0 if isinstance(of, str) else inc >= 1 and last <= MAX_SEQ
         if not (known and 1 <= first <= last):
             raise BadMessage(f"no range of events or frames: {(of, inc, first, last)}")
-
-
-def encode_news(news: RingNews) -> bytes:
-    """The body of a `News` that carries this."""
-    return _encode(news)
 
 
 def decode_news(body: bytes) -> RingNews:

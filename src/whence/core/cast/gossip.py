@@ -31,11 +31,11 @@ class Dissemination(ABC):
     once, in no particular order."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vets: msg.Vets | None = None
     ) -> None:
         self.me = me
         self.config = config
-        self.vet = vet
+        self.vets = {} if vets is None else vets
         self.view = view
         self.rng = rng
         self.stats = view.stats
@@ -44,6 +44,8 @@ class Dissemination(ABC):
         self._seen: dict[Hashable, MemberId] = {}  # who brought it; looked up, never iterated
         self._order: deque[Hashable] = deque()  # of _seen, first in first out
         self._history = config.history_keys
+        self._reach = -1
+        """With so many others the origin's push reaches everybody: nobody forwards."""
         self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
 
     # What the kinds differ in
@@ -184,7 +186,7 @@ class Dissemination(ABC):
             self._send(targets, message, out)
 
     def _take(self, sender: MemberId, message: msg.Gossip, now: int, out: list[msg.CastOutput]) -> None:
-        seen, order, stats = self._seen, self._order, self.stats
+        seen, order, stats, vets = self._seen, self._order, self.stats, self.vets
         fresh: dict[Hashable, tuple[msg.Item, int]] = {}
         known: list[msg.Item] = []
         for item, age in zip(message.items, message.ages, strict=True):
@@ -192,8 +194,8 @@ class Dissemination(ABC):
             if key in seen:
                 known.append(item)
             else:
-                if self.vet is not None:
-                    self.vet(item, sender)
+                if (vet := vets.get(type(item))) is not None:
+                    vet(item, sender)
                 fresh.setdefault(key, (item, age))  # it may be twice in one message
         if message.members:
             self.view.merge(message.members, out)
@@ -211,7 +213,8 @@ class Dissemination(ABC):
             while len(order) > self._history:
                 del seen[order.popleft()]
                 stats.forgotten += 1
-            self._forward(sender, list(fresh.values()), out)
+            if len(self.view.born) > self._reach:
+                self._forward(sender, list(fresh.values()), out)
         if message.digest is not None:  # after the items: what this very message brings is not to be pulled
             out.append(msg.Heard(sender, message.digest))
         if message.heads:
@@ -233,7 +236,8 @@ class Dissemination(ABC):
         self._send([contact], msg.Subscribe(self.config.max_welcome), out)
 
     def _send(self, targets: list[MemberId], message: msg.CastMessage, out: list[msg.CastOutput]) -> None:
-        out += [Send(to, message) for to in targets]
+        for to in targets:
+            out.append(Send(to, message))
         self.stats.sent += len(targets)
         if type(message) is msg.Gossip:
             self.stats.events_sent += len(targets) * len(message.items)
@@ -309,10 +313,11 @@ class EttbGossip(Dissemination):
     """PrCast by random pushes: in rounds, or eagerly."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vets: msg.Vets | None = None
     ) -> None:
-        super().__init__(me, config, view, rng, vet)
+        super().__init__(me, config, view, rng, vets)
         self._eager = config.mode == "eager"
+        self._reach = config.fanout if self._eager else -1
         self._buffer = AgeBuffer(config, self.stats)
 
     def broadcast(self, item: msg.Item, now: int) -> list[msg.CastOutput]:
@@ -340,8 +345,6 @@ class EttbGossip(Dissemination):
         return self._buffer.round(self.rng)
 
     def _forward(self, sender: MemberId, fresh: list[tuple[msg.Item, int]], out: list[msg.CastOutput]) -> None:
-        if self._eager and len(self.view.born) <= self.config.fanout:
-            return  # the origin's push reaches everybody
         forward = [(item, age) for item, age in fresh if age < self.config.termination]
         if not self._eager:
             for item, age in forward:

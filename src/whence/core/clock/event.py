@@ -117,7 +117,7 @@ class EventId(NamedTuple):
 
 _EVENT_ID = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9}):([0-9]{1,10})@(.+)", re.DOTALL)
 _MEMBER_ID = re.compile(r"[!-~]+#(0|[1-9][0-9]{0,19})")
-_payloads = msgspec.msgpack.Decoder(list[bytes])
+decode_payloads = msgspec.msgpack.Decoder(list[bytes]).decode
 encode = msgspec.msgpack.Encoder().encode
 
 S = TypeVar("S", bound="Body")
@@ -179,7 +179,7 @@ class Body:
         """The payloads; `BadFrame` if the body holds anything else. Decoded when the frame is vetted and when it is
         read, never for a duplicate."""
         try:
-            payloads = _payloads.decode(self.body)
+            payloads = decode_payloads(self.body)
         except msgspec.MsgspecError as error:
             raise BadFrame(f"body of a frame: {error}") from None
         if len(payloads) != self.count:
@@ -262,8 +262,9 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     def check(self) -> None:
         """Raise `BadFrame` if the frame contradicts itself. Its vector's check is written out: it runs for every frame
         received, duplicates included, and nothing built from `min`, `map` and `zip` was faster."""
-        ticket, inc, first, deps = self.ticket, self.inc, self.first, self.deps
-        self.check_events()
+        ticket, inc, first, count, deps = self.ticket, self.inc, self.first, self.count, self.deps
+        if count != 1 or not 1 <= first <= MAX_SEQ or self.body[:1] != b"\x91":  # a lone event needs no more
+            self.check_events()
         if not is_member_id(self.owner):
             raise bad_owner(self.owner)
         for at, seq in deps:

@@ -49,7 +49,7 @@ from whence.core.clock import (
     check_vector,
 )
 from whence.core.clock.cct import merge
-from whence.core.clock.event import around_seq
+from whence.core.clock.event import around_seq, encode
 from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
 from whence.core.order.outputs import Arrived, Blocked, Dropped, MissingRange, OrderOutput
@@ -159,10 +159,10 @@ class TicketOrdering(Ordering[int, Frame]):
         if orphans:
             self._named = dict(self.clock.orphans)
         prior = self._last_own if first == 1 else None
-        return Frame.of(ticket, inc, first, self.me, deps, payloads, orphans, prior)
+        return Frame(ticket, inc, first, len(payloads), self.me, deps, orphans, encode(payloads), prior)
 
     def _deliver_own(self, frame: Frame, now: int, out: list[OrderOutput]) -> None:
-        self._last_own = (frame.ticket, frame.inc, frame.last)
+        self._last_own = (frame.ticket, frame.inc, frame.first + frame.count - 1)
         if frame.first == 1:
             self.owners.note(frame.ticket, frame.inc, self.me)
         self._deliver(frame, False, now, out)

@@ -13,8 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from whence.core.clock import MAX_SEQ, AnyFrame, Digest, Entry, FreeFrame, FreeId, MemberId, Send, StampedFrame
 from whence.core.clock.bounds import keep_last
+from whence.core.clock.event import decode_payloads
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import HANDED_OVER, AckRecover, AnySpan, OrderState, Recover
 from whence.core.order.outputs import (
@@ -245,9 +248,9 @@ class Ordering(ABC, Generic[O, F]):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         self._vet(frame, sender)
         try:
-            self._decoded = (frame, frame.payloads())
-        except BadFrame as error:
-            raise BadFrame(f"frame {frame.key} of {frame.owner}: {error}") from None
+            self._decoded = (frame, decode_payloads(frame.body))  # so many as `frame.check` has seen
+        except msgspec.MsgspecError as error:
+            raise BadFrame(f"frame {frame.key} of {frame.owner}: body of a frame: {error}") from None
 
     def _await_clock(self, frame: F, sender: MemberId, age: int) -> None:
         """It comes while there is no clock: to the lobby."""

@@ -232,12 +232,9 @@ class Host:
         node = self._nodes.get(cluster)
         if node is not None:
             self._dirty[cluster] = node
-            self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.step)
+            if not self._scheduled:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self.step)
 
     def step(self) -> None:
         """All nodes with something to do step, and what they send is written, once per peer."""
@@ -338,9 +335,12 @@ class Host:
                 waiting = max(waiting, node.waiting_bytes)
         if waiting > INBOX_BYTES and not self._held:
             self._hold(True)
+        if not waiting or self._scheduled:
+            return
         if waiting > LITTLE_BYTES:
-            self._schedule()
-        elif waiting and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.step)
+        else:
             self.step()
 
     def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Incarnation, MemberId, address_of
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_STATE_BYTES, keep_last
-from whence.core.clock.event import fitting
+from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.member import Member
 from whence.core.order.messages import AckRecover
 from whence.core.ports import (
@@ -52,7 +52,7 @@ from whence.core.ports import (
 )
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import RingMessage, by_receiver
-from whence.core.wire import Message, decode, pack
+from whence.core.wire import Message, decode, encode, header
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
 from whence.live.net.outbox import Outbox, without_frames
@@ -253,7 +253,7 @@ class Node:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past, or needs none."""
-        return self.open and self.member.may_publish
+        return not self.closed and self.failure is None and self.member.may_publish
 
     @property
     def ticket(self) -> int | None:
@@ -363,8 +363,9 @@ class Node:
     def _publish(self, batch: Batch, out: list[Output]) -> None:
         """Publish what was accepted, in as few frames as it fits into, as of the time when the batch was opened."""
         payloads, start = batch.payloads, 0
+        one_frame = len(payloads) <= FRAME_EVENTS and batch.bytes <= FRAME_BYTES
         while start < len(payloads):
-            end = len(payloads) if batch.one_frame else fitting(payloads, start)
+            end = len(payloads) if one_frame else fitting(payloads, start)
             steps = self.member.handle(Publish(tuple(payloads[start:end])), batch.now)
             if Published not in map(type, steps):  # nothing was handled since it was opened: cannot be
                 why = next((o.reason for o in steps if isinstance(o, Refused)), "the cluster was left")
@@ -529,7 +530,7 @@ class Node:
             if not reliable and (known := shared.get(id(message))) is not None:
                 known.append(address_of(o.to))
                 continue
-            packet, to = pack(self.cluster, self.me, message), [address_of(o.to)]
+            packet, to = header(self.cluster, self.me) + encode(message), [address_of(o.to)]
             if len(packet) > MAX_MESSAGE_BYTES:
                 self.stats.oversize += 1
                 name = type(message).__name__

@@ -158,7 +158,9 @@ class TcpTransport:
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
         """The same packet to each of these addresses, with the next `flush`."""
-        record = frame_stream(data, self.largest)
+        if len(data) > self.largest:
+            raise UsageError(f"a packet of {len(data)} bytes cannot be sent: at most {self.largest} are allowed")
+        record = _LENGTH.pack(len(data)) + data
         urgent = reliable and len(data) <= self.settings.urgent_bytes
         for address in to:
             lane = (address, urgent)
