@@ -234,31 +234,33 @@ class StreamDecoder:
         """Bytes held between two calls."""
         return len(self.begun)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The packets that this chunk completes. Raises TooLarge or BadMessage on a length that cannot be."""
+    def feed(self, data: bytes) -> list[memoryview]:
+        """The packets that this chunk completes, not copied. Raises TooLarge or BadMessage on a length that cannot
+        be."""
         if self._broken is not None:
             raise self._broken
         if self._wanted > len(data):  # no need to look at it yet
             self.begun += data
             self._wanted -= len(data)
             return []
+        whole = memoryview(data)
         if self.begun:
-            data = b"".join((self.begun, data))
-            self.begun = bytearray()
-        packets: list[bytes] = []
-        start, end, wanted = 0, len(data), PREFIX
+            self.begun += data
+            whole, self.begun = memoryview(self.begun), bytearray()
+        packets: list[memoryview] = []
+        start, end, wanted = 0, len(whole), PREFIX
         while start + PREFIX <= end:
-            (length,) = _LENGTH.unpack_from(data, start)
+            (length,) = _LENGTH.unpack_from(whole, start)
             if not 1 <= length <= self._cap:
                 self._break(length)
             wanted = PREFIX + length
             if start + wanted > end:
                 break
-            packets.append(data[start + PREFIX : start + wanted])
+            packets.append(whole[start + PREFIX : start + wanted])
             start, wanted = start + wanted, PREFIX
         self._wanted = wanted - (end - start)
         if start < end:
-            self.begun += data[start:]
+            self.begun += whole[start:]
         return packets
 
     def _break(self, length: int) -> None:

@@ -84,8 +84,8 @@ class Plain:
     def seal(self, packet: bytes) -> bytes:
         return packet
 
-    def open(self, data: bytes) -> bytes:
-        return data
+    def open(self, data: bytes | memoryview) -> bytes:
+        return bytes(data)
 
     def stats(self) -> dict[str, int]:
         return {}
@@ -146,13 +146,12 @@ class SecretGuard:
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def open(self, data: bytes) -> bytes:
+    def open(self, data: bytes | memoryview) -> bytes:
         """What another holder of the secret sealed a short time ago and this guard has not opened before. Raises
         `Unauthentic` for everything else, and never blames a member for it."""
         if len(data) < self.overhead:
             raise self._refuse("short", f"{len(data)} bytes are no sealed packet")
-        name = data[:_SESSION]
-        nonce = data[_SESSION:_HEADER]
+        name, nonce = bytes(data[:_SESSION]), bytes(data[_SESSION:_HEADER])
         stamp_counter = int.from_bytes(nonce, "big")
         stamp = stamp_counter >> _COUNTER_BITS
         counter = stamp_counter & _COUNTER_MASK

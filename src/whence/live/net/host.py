@@ -304,7 +304,7 @@ class Host:
 
     # -- in -----------------------------------------------------------------------------------------------------
 
-    def _received(self, packets: Sequence[bytes], connection: Connection) -> None:
+    def _received(self, packets: Sequence[bytes | memoryview], connection: Connection) -> None:
         """The packets of a chunk, from anybody: whatever they are, they disturb nobody else. A lone event is handled at
         once. More waits until this turn of the loop is over, and shares a step with what else comes in it."""
         stats, waiting = self.stats, 0
@@ -343,7 +343,7 @@ class Host:
         else:
             self.step()
 
-    def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:
+    def _unauthentic(self, data: bytes | memoryview, connection: Connection, error: RemoteError) -> None:
         self.stats.unauthentic += 1
         if connection.peer is None:
             connection.refuse("it greets without any protection" if _greets(data) else str(error))
@@ -502,9 +502,9 @@ class Host:
         return answer
 
 
-def _greets(data: bytes) -> bool:
+def _greets(data: bytes | memoryview) -> bool:
     """It is a greeting that nothing protects. One sealed packet in 256 begins with the same byte."""
     try:
-        return data[:1] == bytes((HELLO,)) and isinstance(decode_hello(data), Greeting)
+        return data[:1] == bytes((HELLO,)) and isinstance(decode_hello(bytes(data)), Greeting)
     except RemoteError:
         return False

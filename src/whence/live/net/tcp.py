@@ -53,7 +53,7 @@ class TcpSettings:
     """Bytes kept for a peer that is being dialled."""
     urgent_bytes: int = 64 << 10
     """Reliable packets up to this size take the urgent lane. All messages of a ring are far smaller."""
-    kernel_buffer: int = 64 << 10
+    kernel_buffer: int = 128 << 10
     """Bytes that the kernel may hold for each direction of a connection. Higher: more throughput over long lines.
     Lower: publishers notice a slow peer sooner, and what they publish is younger when it arrives. 0: the kernel
     decides."""
