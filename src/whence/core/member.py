@@ -21,9 +21,20 @@ from typing import Any, assert_never
 import msgspec
 
 from whence.core import ports
-from whence.core.cast import CastMessage, Item, News, make
+from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Heard
-from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
+from whence.core.clock import (
+    AnyFrame,
+    Entry,
+    Frame,
+    FreeFrame,
+    Incarnation,
+    MemberId,
+    Send,
+    StampedFrame,
+    address_of,
+    body_size,
+)
 from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
@@ -43,7 +54,7 @@ from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_message
-from whence.core.wire import Message, decode_news, encode_news
+from whence.core.wire import decode_news, encode
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
 Outputs = list[ports.Output]
@@ -97,10 +108,12 @@ class Member:
         self.config = config
         self.rng = rng
         self.seal = seal
-        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
+        vets: dict[type, Any] = {News: self._vet_news}  # rule 4: what this member refuses it does not forward
+        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), vets)
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering[Any, Any] = make_ordering(context)
+        vets |= dict.fromkeys((Frame, FreeFrame, StampedFrame), self.ordering.vet)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         votes = seal is None or seal.can_sign
         self.ring: Ring = NoRing(me, config.ring)
@@ -131,13 +144,33 @@ class Member:
         waits = self._closes is not None or self._leave_by is not None  # what ends it may have come already
         if self.wake_at is not None and (self.wake_at <= now or waits):
             self._time(now, out)
+        if isinstance(input, ports.Publish):
+            self._publish(input.payloads, now, out)
+        elif not isinstance(input, ports.Received):
+            self._do(input, now, out)
+        elif self.started and input.sender not in self.cut_off and input.sender != self.me:
+            try:
+                if isinstance(input.message, CastMessage):
+                    self._cast(self.cast.receive(input.sender, input.message, now), now, out)
+                else:
+                    self._received(input.sender, input.message, now, out)
+            except RemoteError as error:
+                if not (isinstance(error, WrongKind) and self.ordering.joining):
+                    self._cut(input.sender, f"{type(error).__name__}: {error}", now, out)
+                # else this member may be in the wrong cluster: the answer to its snapshot request says
+        self.wake_at = None
+        if self.started and not self.left:
+            at = self.cast.wake_at
+            for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
+                if other is not None and other < at:
+                    at = other
+            self.wake_at = at if self._closes is None else min(at, self._closes[2])
+        return out
+
+    def _do(self, input: ports.Seldom, now: int, out: Outputs) -> None:
         match input:
-            case ports.Received():
-                self._received(input.sender, input.message, now, out)
             case ports.Wake():
                 pass
-            case ports.Publish():
-                self._publish(input.payloads, now, out)
             case ports.CountCopies(token, events, copies, patience):
                 out += self.ordering.count_copies(token, events, copies, patience, now)
             case ports.SnapshotTaken():
@@ -164,19 +197,6 @@ class Member:
                 self._cut(input.sender, input.error, now, out)
             case _:
                 assert_never(input)
-        self.wake_at = self._next_wake()
-        return out
-
-    def _next_wake(self) -> int | None:
-        if not self.started or self.left:
-            return None
-        at = self.cast.wake_at
-        for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
-            if other is not None and other < at:
-                at = other
-        if self._closes is not None and self._closes[2] < at:
-            at = self._closes[2]
-        return at
 
     # -- what the application asks ------------------------------------------------------------------------------
 
@@ -375,7 +395,7 @@ class Member:
             out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return
         frame, steps = self.ordering.publish(payloads, now, self.ring.tenure)
-        self.ring.published(frame.last)
+        self.ring.published(frame.first + frame.count - 1)
         out += steps
         self._cast(self.cast.broadcast(frame, now), now, out)
 
@@ -392,24 +412,10 @@ class Member:
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def _received(self, sender: MemberId, message: Message, now: int, out: Outputs) -> None:
-        if not self.started or sender in self.cut_off or sender == self.me:
+    def _received(self, sender: MemberId, message: OrderMessage | RingMessage, now: int, out: Outputs) -> None:
+        if isinstance(message, RingMessage):
+            self._ring(self.ring.receive(sender, message, now), now, out)
             return
-        try:
-            if isinstance(message, CastMessage):
-                self._cast(self.cast.receive(sender, message, now), now, out)
-            elif isinstance(message, OrderMessage):
-                self._on_order(sender, message, now, out)
-            elif isinstance(message, RingMessage):
-                self._ring(self.ring.receive(sender, message, now), now, out)
-            else:
-                assert_never(message)
-        except RemoteError as error:
-            if isinstance(error, WrongKind) and self.ordering.joining:
-                return  # perhaps this member is in the wrong cluster: the answer to its snapshot request says
-            self._cut(sender, f"{type(error).__name__}: {error}", now, out)
-
-    def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: Outputs) -> None:
         match message:
             case Recover():
                 out += self.ordering.on_recover(sender, message)
@@ -501,16 +507,12 @@ class Member:
         if self._closes is not None:
             self._caught_up(now, out)
 
-    def _vet(self, item: Item, sender: MemberId) -> None:
-        """Rule 4: what this member refuses it does not forward."""
-        if not isinstance(item, News):
-            self.ordering.vet(item, sender)
-        elif self.config.ordering.kind != "tickets":
+    def _vet_news(self, item: News, sender: MemberId) -> None:
+        if self.config.ordering.kind != "tickets":
             raise WrongKind("news of tickets in a cluster without tickets")
-        else:
-            if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
-                raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
-            check_message(decode_news(item.body), self.config.tickets)
+        if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
+            raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
+        check_message(decode_news(item.body), self.config.tickets)
 
     def _hear(self, item: News, now: int, out: Outputs) -> None:
         news = decode_news(item.body)
@@ -525,7 +527,7 @@ class Member:
                     out.append(step)
                 case says.Announce():
                     self._news += 1
-                    item = News(self.me, self._news, encode_news(step.news))
+                    item = News(self.me, self._news, encode(step.news))
                     if self.seal is not None:
                         item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
                     self._cast(self.cast.broadcast(item, now), now, out)

@@ -119,21 +119,10 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Input = (
-    Start
-    | Received
-    | BadBytes
-    | Unreachable
-    | Wake
-    | Publish
-    | CountCopies
-    | FoundRing
-    | Coordinate
-    | Resign
-    | Leave
-    | Move
-    | SnapshotTaken
+Seldom = (
+    Start | BadBytes | Unreachable | Wake | CountCopies | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
 )
+Input = Received | Publish | Seldom
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ Each package has its messages in `messages.py`; here they are one union. Numbers
 `ring`, 64..95 `order`; only ever appended, never used again. A new field goes last, with a default.
 
 The types of the messages say what each field may be (`clock.bounds`), and msgspec checks it while it decodes. What
-types cannot say, `validate` checks: that parts of a message agree with each other.
+types cannot say, `decode` checks: that parts of a message agree with each other.
 
 What goes on the network: one message with its version, cluster and sender before it.
 
@@ -46,16 +46,12 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
+"""A message alone, without a header: the same bytes for every target. (Or news: the body of a `News`.)"""
 _message: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 _news: msgspec.msgpack.Decoder[RingNews] = msgspec.msgpack.Decoder(RingNews)
 
 _NOT_ONE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def encode(message: Message) -> bytes:
-    """The message alone, without a header: the same bytes for every target."""
-    return _encode(message)
 
 
 def decode(data: bytes | memoryview) -> Message:
@@ -69,16 +65,23 @@ def decode(data: bytes | memoryview) -> Message:
         message = _message.decode(data)
     except _NOT_ONE as error:
         raise BadMessage(f"not a message: {error}") from None
-    validate(message)
+    if type(message) is not Gossip:
+        _check(message)
+        return message
+    if len(message.items) != len(message.ages):
+        raise BadMessage(f"gossip with {len(message.items)} items and {len(message.ages)} ages")
+    for item in message.items:
+        if not isinstance(item, News):
+            item.check()
+    if message.digest is not None:
+        check_vector(message.digest.T, message.digest.orphans)
     return message
 
 
-def validate(message: Message) -> None:
+def _check(message: Message) -> None:
     """Raise a RemoteError unless the parts of a message agree. What it says of the past is checked where that is known
     (`order`)."""
     match message:
-        case Gossip():
-            _check_gossip(message)
         case IHave(keys, ages):
             _check_keys(keys)
             if len(keys) != len(ages):
@@ -93,17 +96,6 @@ def validate(message: Message) -> None:
                 frame.check()
         case _:
             pass
-
-
-def _check_gossip(gossip: Gossip) -> None:
-    items, digest = gossip.items, gossip.digest
-    if len(items) != len(gossip.ages):
-        raise BadMessage(f"gossip with {len(items)} items and {len(gossip.ages)} ages")
-    for item in items:
-        if not isinstance(item, News):
-            item.check()
-    if digest is not None:
-        check_vector(digest.T, digest.orphans)
 
 
 def _check_keys(keys: Iterable[Key]) -> None:
@@ -121,11 +113,6 @@ def _check_spans(spans: Iterable[AnySpan]) -> None:
         known = inc == 0 if isinstance(of, str) else inc >= 1 and last <= MAX_SEQ
         if not (known and 1 <= first <= last):
             raise BadMessage(f"no range of events or frames: {(of, inc, first, last)}")
-
-
-def encode_news(news: RingNews) -> bytes:
-    """The body of a `News` that carries this."""
-    return _encode(news)
 
 
 def decode_news(body: bytes) -> RingNews:
@@ -247,31 +234,33 @@ class StreamDecoder:
         """Bytes held between two calls."""
         return len(self.begun)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The packets that this chunk completes. Raises TooLarge or BadMessage on a length that cannot be."""
+    def feed(self, data: bytes) -> list[memoryview]:
+        """The packets that this chunk completes, not copied. Raises TooLarge or BadMessage on a length that cannot
+        be."""
         if self._broken is not None:
             raise self._broken
         if self._wanted > len(data):  # no need to look at it yet
             self.begun += data
             self._wanted -= len(data)
             return []
+        whole = memoryview(data)
         if self.begun:
-            data = b"".join((self.begun, data))
-            self.begun = bytearray()
-        packets: list[bytes] = []
-        start, end, wanted = 0, len(data), PREFIX
+            self.begun += data
+            whole, self.begun = memoryview(self.begun), bytearray()
+        packets: list[memoryview] = []
+        start, end, wanted = 0, len(whole), PREFIX
         while start + PREFIX <= end:
-            (length,) = _LENGTH.unpack_from(data, start)
+            (length,) = _LENGTH.unpack_from(whole, start)
             if not 1 <= length <= self._cap:
                 self._break(length)
             wanted = PREFIX + length
             if start + wanted > end:
                 break
-            packets.append(data[start + PREFIX : start + wanted])
+            packets.append(whole[start + PREFIX : start + wanted])
             start, wanted = start + wanted, PREFIX
         self._wanted = wanted - (end - start)
         if start < end:
-            self.begun += data[start:]
+            self.begun += whole[start:]
         return packets
 
     def _break(self, length: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABCMeta
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Literal, Self, overload
@@ -60,17 +61,18 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return self.frame.owner
 
 
-class EventBatch(Sequence[Event]):
+class _Meta(type(msgspec.Struct), ABCMeta):  # type: ignore[misc]  # a Struct that is a Sequence
+    pass
+
+
+class EventBatch(msgspec.Struct, Sequence[Event], metaclass=_Meta, eq=False):
     """Events that were read together, of one frame or several. `payloads` are there at once; an `Event` is made when it
     is asked for."""
 
-    __slots__ = ("_events", "_frames", "payloads")
-
-    def __init__(self, payloads: list[bytes], frames: list[tuple[Deliver, int]]) -> None:
-        """`frames`: each with the number of its payloads, the last of its events, that are part of the batch."""
-        self.payloads = payloads
-        self._frames = frames
-        self._events: list[Event] | None = None
+    payloads: list[bytes]
+    _frames: list[tuple[Deliver, int]]
+    """Each with the number of its payloads, the last of its events, that are part of the batch."""
+    _events: list[Event] | None = None
 
     def rest(self, at: int) -> EventBatch:
         """The events of a frame from position `at` on."""
@@ -197,14 +199,22 @@ class Events(AsyncIterator[Event]):
                         finally:
                             node.changed.waiting.pop(waiter, None)
                         self._turned = time.monotonic()
-                self._take()
-                self._at, backlog.skip, backlog.busy = backlog.skip, 0, True
         finally:
             self._asking = False
-        found = self._frame.rest(self._at) if self._at else self._frame
-        while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
-            self._take()
-            found += self._frame
+        found = self._frame.rest(self._at) if self._at < self._end else None
+        frames -= found is not None
+        while frames > 0 and items and isinstance(items[0], Deliver):
+            item = backlog.take_frame()
+            payloads = item.frame.payloads() if item.payloads is None else item.payloads
+            batch = self._frame = EventBatch(payloads, [(item, len(payloads))])
+            if item.alert == 5 and self._on_alert is not None:
+                for event in batch:
+                    self._on_alert(event)
+            if backlog.skip:
+                batch, backlog.skip = batch.rest(backlog.skip), 0
+            found, frames = batch if found is None else found + batch, frames - 1
+            backlog.busy, self._end = True, len(payloads)
+        assert found is not None
         self._at, self._handed = self._end, len(found.payloads)
         return found
 
@@ -236,15 +246,6 @@ class Events(AsyncIterator[Event]):
         handed, self._handed = self._handed, 0
         if handed and self.node.scribe is not None:
             self.node.done(handed)
-
-    def _take(self) -> None:
-        """The first item of the backlog, which is a frame, is read next."""
-        item = self.node.backlog.take_frame()
-        payloads = item.frame.payloads() if item.payloads is None else item.payloads
-        self._frame, self._end = EventBatch(payloads, [(item, len(payloads))]), len(payloads)
-        if item.alert == 5 and self._on_alert is not None:
-            for event in self._frame:
-                self._on_alert(event)
 
 
 _NOTHING = EventBatch([], [])

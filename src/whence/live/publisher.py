@@ -139,7 +139,7 @@ class Tickets:
         node = self.node
         if node.batch is not None:
             return None if node.batch.full else node.batch
-        if node.full or self.host.congested():
+        if node.backlog.full or (node.scribe is not None and node.full) or self.host.congested():
             return None
         return node.begin(boot_ns())
 
@@ -247,7 +247,7 @@ class Publisher:
         Waits for slow peers and for the own application to read; else it returns at once, and the event leaves at the
         end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
         event is out: `published` tells the two apart."""
-        data = checked(payload)
+        data = payload if type(payload) is bytes and len(payload) <= MAX_PAYLOAD_BYTES else checked(payload)
         if not self._entered:
             self._check()
         batch = self._tickets.batch() if copies == 1 and not self._waiting else None
@@ -360,8 +360,6 @@ class Publisher:
 
 def checked(payload: object) -> bytes:
     """The payload, if it can be published: bytes, and not too many."""
-    if type(payload) is bytes and len(payload) <= MAX_PAYLOAD_BYTES:  # as almost always
-        return payload
     if not isinstance(payload, bytes | bytearray | memoryview):
         kind = type(payload).__name__
         how = "text.encode()" if isinstance(payload, str) else "json.dumps(value).encode(), for example"

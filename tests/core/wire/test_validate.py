@@ -14,7 +14,7 @@ from whence.core.clock import NEVER, Digest, Frame, bounds, is_member_id
 from whence.core.clock.bounds import MAX_SEQ, MAX_TICKETS
 from whence.core.order.messages import AckRecover, Recover, Snapshot, SnapshotRefused
 from whence.core.ring import messages as ring
-from whence.core.wire import decode, decode_news, encode, encode_news, is_name
+from whence.core.wire import decode, decode_news, encode, is_name
 from whence.errors import BadFrame, BadMessage, RemoteError
 
 replace = msgspec.structs.replace
@@ -252,7 +252,7 @@ def test_too_large(message):
 )
 def test_news_are_checked_alike(news):
     with pytest.raises(BadMessage):
-        decode_news(encode_news(news))
+        decode_news(encode(news))
 
 
 # --------------------------------------------------------------------------------------------------------- names

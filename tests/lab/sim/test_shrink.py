@@ -120,8 +120,10 @@ class Crashing(Member):
 class Sleepless(Member):
     """Wants to be woken at once, always."""
 
-    def _next_wake(self) -> int | None:
-        return 0
+    def handle(self, input: Input, now: int) -> list[Output]:
+        out = super().handle(input, now)
+        self.wake_at = 0
+        return out
 
 
 class Forgetful(Member):

@@ -16,7 +16,7 @@ from whence.core.clock import Frame
 from whence.core.member import Member
 from whence.core.order.messages import AckRecover
 from whence.core.ring.messages import GoneNews, Holder, JoinedNews, ReleasedNews, RingNews
-from whence.core.wire import decode, encode, encode_news
+from whence.core.wire import decode, encode
 
 if importlib.util.find_spec("cryptography") is None:
     pytest.skip("needs the cryptography package", allow_module_level=True)
@@ -221,7 +221,7 @@ LIES: list[RingNews] = [
 def test_news_that_no_publisher_signed_costs_nobody_a_ticket(net: SealedNet, lie: RingNews) -> None:
     owners = [net[i].member.ring.inc for i in (0, 1)]
     assert all(owners)
-    news = News(f"m{MALLORY}#1", 1, encode_news(lie))
+    news = News(f"m{MALLORY}#1", 1, encode(lie))
     for i in HONEST:
         cut, _gone = net.whisper(i, Gossip((news,), (1,)))
         assert isinstance(cut, ports.CutOff) and "no publisher" in cut.error
@@ -233,9 +233,9 @@ def test_news_that_no_publisher_signed_costs_nobody_a_ticket(net: SealedNet, lie
 def test_news_with_the_signature_of_other_news_counts_nowhere(net: SealedNet) -> None:
     """A signature is of the whole: who said it, which of its announcements it is, and what it says."""
     seal = PublisherSeal(PRIVATE, PUBLIC, "lobby")
-    real = News("m0#1", 9, encode_news(JoinedNews(Holder("m3#1", 3, 1 << 48 | 9))))
+    real = News("m0#1", 9, encode(JoinedNews(Holder("m3#1", 3, 1 << 48 | 9))))
     real = msgspec.structs.replace(real, signature=seal.sign(real.unsigned()))
-    for i, change in enumerate(({"origin": "m1#1"}, {"number": 10}, {"body": encode_news(LIES[1])})):
+    for i, change in enumerate(({"origin": "m1#1"}, {"number": 10}, {"body": encode(LIES[1])})):
         cut, _gone = net.whisper(i, Gossip((msgspec.structs.replace(real, **change),), (1,)))
         assert isinstance(cut, ports.CutOff)
     assert not any(isinstance(out, ports.CutOff) for out in net.whisper(3, Gossip((real,), (1,))))

@@ -15,17 +15,17 @@ from whence.core.cast.messages import MemberDown as MemberDown
 from whence.core.cast.messages import MemberUp as MemberUp
 from whence.core.cast.messages import News as News
 from whence.core.cast.messages import Subscribe as Subscribe
-from whence.core.cast.messages import Vet
+from whence.core.cast.messages import Vets
 from whence.core.cast.messages import Welcome as Welcome
 from whence.core.cast.views import FullView, PartialView
 from whence.core.clock import MemberId
 
 
-def make(me: MemberId, config: CastConfig, rng: random.Random, vet: Vet | None = None) -> Dissemination:
+def make(me: MemberId, config: CastConfig, rng: random.Random, vets: Vets | None = None) -> Dissemination:
     """The dissemination that the configuration asks for."""
     view = (FullView if config.view == "full" else PartialView)(me, config, rng)
     if config.mode == "tree":
         from whence.core.cast.tree import TreeCast  # lazily: it takes memory
 
-        return TreeCast(me, config, view, rng, vet)
-    return EttbGossip(me, config, view, rng, vet)
+        return TreeCast(me, config, view, rng, vets)
+    return EttbGossip(me, config, view, rng, vets)

@@ -31,11 +31,11 @@ class Dissemination(ABC):
     once, in no particular order."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vets: msg.Vets | None = None
     ) -> None:
         self.me = me
         self.config = config
-        self.vet = vet
+        self.vets = {} if vets is None else vets
         self.view = view
         self.rng = rng
         self.stats = view.stats
@@ -44,6 +44,8 @@ class Dissemination(ABC):
         self._seen: dict[Hashable, MemberId] = {}  # who brought it; looked up, never iterated
         self._order: deque[Hashable] = deque()  # of _seen, first in first out
         self._history = config.history_keys
+        self._reach = -1
+        """With so many others the origin's push reaches everybody: nobody forwards."""
         self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
 
     # What the kinds differ in
@@ -102,7 +104,9 @@ class Dissemination(ABC):
             return out
         self.stats.received += 1
         if is_member_id(sender):
-            self.view.spoke(sender, out)
+            view, (address, boot) = self.view, msg.parts(sender)
+            if view.at.get(address) != sender or view.spoken.get(address) != (boot, view.round):
+                view.spoke(sender, out)  # else it has spoken in this round
         if type(message) is msg.Gossip:
             self._take(sender, message, now, out)
         elif type(message) is msg.Subscribe:
@@ -182,43 +186,46 @@ class Dissemination(ABC):
             self._send(targets, message, out)
 
     def _take(self, sender: MemberId, message: msg.Gossip, now: int, out: list[msg.CastOutput]) -> None:
-        seen = self._seen
-        fresh: list[tuple[Hashable, msg.Item, int]] = []
+        seen, order, stats, vets = self._seen, self._order, self.stats, self.vets
+        fresh: dict[Hashable, tuple[msg.Item, int]] = {}
         known: list[msg.Item] = []
         for item, age in zip(message.items, message.ages, strict=True):
             key = item.key
             if key in seen:
                 known.append(item)
             else:
-                fresh.append((key, item, age))
-                if self.vet is not None:
-                    self.vet(item, sender)
+                if (vet := vets.get(type(item))) is not None:
+                    vet(item, sender)
+                fresh.setdefault(key, (item, age))  # it may be twice in one message
         if message.members:
             self.view.merge(message.members, out)
         if message.unsubs:
             self.view.unsubscribe(message.unsubs, out)
+        stats.duplicates += len(message.items) - len(fresh)
         if known:
-            self.stats.duplicates += len(known)
             self._again(sender, known, now, out)
         if fresh:
-            taken: list[tuple[msg.Item, int]] = []
-            for name, item, age in fresh:
-                if self._remember(name, sender):  # else it is twice in one message
-                    self.stats.firsts += 1
-                    out.append(msg.First(item, sender, age))
-                    taken.append((item, age))
-            self._forward(sender, taken, out)
+            stats.firsts += len(fresh)
+            seen |= dict.fromkeys(fresh, sender)
+            for item, age in fresh.values():
+                out.append(msg.First(item, sender, age))
+            order += fresh
+            while len(order) > self._history:
+                del seen[order.popleft()]
+                stats.forgotten += 1
+            if len(self.view.born) > self._reach:
+                self._forward(sender, list(fresh.values()), out)
         if message.digest is not None:  # after the items: what this very message brings is not to be pulled
             out.append(msg.Heard(sender, message.digest))
         if message.heads:
             out.append(msg.Heard(sender, message.heads))
 
-    def _remember(self, key: Hashable, sender: MemberId) -> bool:
-        """False if the history has the key already."""
+    def _remember(self, key: Hashable) -> bool:
+        """An item of our own; False if the history has the key already."""
         if key in self._seen:
             self.stats.duplicates += 1
             return False
-        self._seen[key] = sender
+        self._seen[key] = self.me
         self._order.append(key)
         if len(self._order) > self._history:
             del self._seen[self._order.popleft()]
@@ -229,7 +236,8 @@ class Dissemination(ABC):
         self._send([contact], msg.Subscribe(self.config.max_welcome), out)
 
     def _send(self, targets: list[MemberId], message: msg.CastMessage, out: list[msg.CastOutput]) -> None:
-        out += [Send(to, message) for to in targets]
+        for to in targets:
+            out.append(Send(to, message))
         self.stats.sent += len(targets)
         if type(message) is msg.Gossip:
             self.stats.events_sent += len(targets) * len(message.items)
@@ -305,15 +313,16 @@ class EttbGossip(Dissemination):
     """PrCast by random pushes: in rounds, or eagerly."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vets: msg.Vets | None = None
     ) -> None:
-        super().__init__(me, config, view, rng, vet)
+        super().__init__(me, config, view, rng, vets)
         self._eager = config.mode == "eager"
+        self._reach = config.fanout if self._eager else -1
         self._buffer = AgeBuffer(config, self.stats)
 
     def broadcast(self, item: msg.Item, now: int) -> list[msg.CastOutput]:
         out: list[msg.CastOutput] = []
-        if self.wake_at == msg.NEVER_WAKE or not self._remember(item.key, self.me):
+        if self.wake_at == msg.NEVER_WAKE or not self._remember(item.key):
             return out
         if not self._eager:
             self._buffer.add(item, 0)
@@ -336,8 +345,6 @@ class EttbGossip(Dissemination):
         return self._buffer.round(self.rng)
 
     def _forward(self, sender: MemberId, fresh: list[tuple[msg.Item, int]], out: list[msg.CastOutput]) -> None:
-        if self._eager and len(self.view.born) <= self.config.fanout:
-            return  # the origin's push reaches everybody
         forward = [(item, age) for item, age in fresh if age < self.config.termination]
         if not self._eager:
             for item, age in forward:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -168,9 +168,10 @@ class MemberDown(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Vet = Callable[[Item, MemberId], None]
-"""Asked about an item seen for the first time, and its sender, before anything of the message counts. Raises a
-`RemoteError` if the layers above refuse it: a member that forwards what others refuse would be cut off."""
+Vets = Mapping[type, Callable[[Any, MemberId], None]]
+"""By the type of an item: asked about it, seen for the first time, and its sender, before anything of the message
+counts. Raises a `RemoteError` if the layers above refuse it: a member that forwards what others refuse would be cut
+off."""
 
 CastOutput = Send | First | Heard | MemberUp | MemberDown
 

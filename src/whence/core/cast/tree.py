@@ -275,9 +275,9 @@ class TreeCast(Dissemination):
     """PrCast by trees."""
 
     def __init__(
-        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: msg.Vet | None = None
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vets: msg.Vets | None = None
     ) -> None:
-        super().__init__(me, config, view, rng, vet)
+        super().__init__(me, config, view, rng, vets)
         self.overlay = Overlay(config, view, rng, self._send)
         self._held = _HeldItems(config, self.stats)
         self._news: deque[tuple[msg.Key, int]] = deque(maxlen=config.buffer_items)  # to be announced
@@ -293,7 +293,7 @@ class TreeCast(Dissemination):
 
     def broadcast(self, item: msg.Item, now: int) -> list[msg.CastOutput]:
         out: list[msg.CastOutput] = []
-        if self.wake_at != msg.NEVER_WAKE and self._remember(item.key, self.me):
+        if self.wake_at != msg.NEVER_WAKE and self._remember(item.key):
             self._spread(self.me, [(item, 0)], out)
         return out
 

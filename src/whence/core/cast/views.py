@@ -210,7 +210,8 @@ class View(ABC):
             self._believe(member, address, boot, out)
         self.spoken.pop(address, None)
         self.spoken[address] = (boot, self.round)
-        keep_last(self.spoken, self.config.max_view)
+        if len(self.spoken) > self.config.max_view:
+            keep_last(self.spoken, self.config.max_view)
 
     def _believe(self, member: MemberId, address: str, boot: int, out: list[CastOutput]) -> None:
         """Its own word against what is known of its address."""

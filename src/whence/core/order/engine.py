@@ -49,7 +49,7 @@ from whence.core.clock import (
     check_vector,
 )
 from whence.core.clock.cct import merge
-from whence.core.clock.event import around_seq
+from whence.core.clock.event import around_seq, encode
 from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
 from whence.core.order.outputs import Arrived, Blocked, Dropped, MissingRange, OrderOutput
@@ -159,11 +159,12 @@ class TicketOrdering(Ordering[int, Frame]):
         if orphans:
             self._named = dict(self.clock.orphans)
         prior = self._last_own if first == 1 else None
-        return Frame.of(ticket, inc, first, self.me, deps, payloads, orphans, prior)
+        return Frame(ticket, inc, first, len(payloads), self.me, deps, orphans, encode(payloads), prior)
 
     def _deliver_own(self, frame: Frame, now: int, out: list[OrderOutput]) -> None:
-        self._last_own = (frame.ticket, frame.inc, frame.last)
-        self.owners.note(frame.ticket, frame.inc, self.me)
+        self._last_own = (frame.ticket, frame.inc, frame.first + frame.count - 1)
+        if frame.first == 1:
+            self.owners.note(frame.ticket, frame.inc, self.me)
         self._deliver(frame, False, now, out)
         if self._moved:
             self._drain(now, out)
@@ -185,29 +186,35 @@ class TicketOrdering(Ordering[int, Frame]):
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
             raise ForgedTicket(f"{sender} published on {tenure}, which is {owner}'s")
 
-    def _accept(
-        self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
+    def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
         """Rule 2."""
-        ticket, inc = frame.ticket, frame.inc
+        out: list[OrderOutput] = []
+        if self.joining:
+            self._await_clock(frame, sender, age)
+            return out
+        ticket, inc, clock = frame.ticket, frame.inc, self.clock
         owner = self.owners.tables[ticket].get(inc)
         if owner is not None and owner != frame.owner:
             self.stats.two_owners += 1
-            out.append(Dropped(frame, "two-owners"))
-            return
+            return [Dropped(frame, "two-owners")]
         key = (ticket, inc, frame.first)
-        at, upto = self.clock.T[ticket]
-        if frame.first <= upto if inc == at else self.clock.has(ticket, inc, frame.first):
+        at, upto = clock.T[ticket]
+        if frame.first <= upto if inc == at else clock.has(ticket, inc, frame.first):
             self._obsolete(frame, sender, age, recovered, out)
-            return
+            return out
         if key in self.held:
             self.stats.duplicate_frames += 1
-            return
-        ready = not self._missing(frame) if self.own_only else self.clock.ready(frame.deps, frame.orphans)
+            return out
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
-        if ready and not self.own_only:
-            self._share(frame, owner)
+        if self.own_only:
+            ready = not self._missing(frame)
+        elif ready := all(map(le, frame.deps, clock.T)) and (not clock.exact or clock.ready(frame.deps, frame.orphans)):
+            # Many frames are kept, and most of what their vectors say is in the clock as well: keep one copy of it. No
+            # entry of a frame that is ready is above the clock's; of two equal ones `min` returns the first.
+            T = tuple(clock.T)
+            force_setattr(frame, "deps", T if frame.deps == T else tuple(map(min, T, frame.deps)))
+            force_setattr(frame, "owner", owner or frame.owner)
         if self.buffer.add(key, frame, now - age * self.config.hop_ns):
             if self._forgets:
                 self.buffer.forget(self._stable)
@@ -220,14 +227,7 @@ class TicketOrdering(Ordering[int, Frame]):
             self._hold(key, frame, recovered, now, out)
         if self._moved:
             self._drain(now, out)
-
-    def _share(self, frame: Frame, owner: MemberId | None) -> None:
-        """Many frames are kept, and most of what their vectors say is in the clock as well: keep one copy of it. No
-        entry of a frame that is ready is above the clock's; of two equal ones `min` returns the first."""
-        T = tuple(self.clock.T)
-        force_setattr(frame, "deps", T if frame.deps == T else tuple(map(min, T, frame.deps)))
-        if owner is not None:
-            force_setattr(frame, "owner", owner)
+        return out
 
     def _stable(self, frame: Frame) -> bool:
         """No more recovery requests are expected: `t_e[i] < T[i]` for all i (CCC11 section 5.1)."""
@@ -274,13 +274,16 @@ class TicketOrdering(Ordering[int, Frame]):
     # -- deliver ------------------------------------------------------------------------------------------------
 
     def _deliver(self, frame: Frame, over_gap: bool, now: int, out: list[OrderOutput], handed: bool = False) -> None:
-        ticket, inc = frame.ticket, frame.inc
-        if self.clock.T[ticket][0] < inc:
-            self._tenures.append((now, ticket, inc))
-            if len(self._tenures) > MAX_OWNERS * self.config.tickets:
-                _, old, upto = self._tenures.popleft()
-                self.clock.settle(old, upto)
-        self.clock.advance(ticket, inc, frame.first + frame.count - 1, frame.deps[ticket])
+        ticket, inc, clock, last = frame.ticket, frame.inc, self.clock, frame.first + frame.count - 1
+        if clock.T[ticket][0] == inc:  # as almost always
+            clock.T[ticket] = (inc, last)
+        else:
+            if clock.T[ticket][0] < inc:
+                self._tenures.append((now, ticket, inc))
+                if len(self._tenures) > MAX_OWNERS * self.config.tickets:
+                    _, old, upto = self._tenures.popleft()
+                    clock.settle(old, upto)
+            clock.advance(ticket, inc, last, frame.deps[ticket])
         if self.held:  # else nothing waits for it
             self._moved.append(ticket)
         if not handed:
@@ -433,7 +436,7 @@ class TicketOrdering(Ordering[int, Frame]):
             if pursuit.next_at <= now:
                 for gap in self._gaps(ticket, inc, pursuit.upto):
                     for frame in self.buffer.find(gap):
-                        self._accept(frame, self.me, 0, now, False, out)
+                        out += self.receive(frame, self.me, 0, now)
 
     def _abandon(self, now: int, out: list[OrderOutput]) -> None:
         """`reliable`: neither the source nor any holder is alive. Report it and go on."""
@@ -517,9 +520,7 @@ class TicketOrdering(Ordering[int, Frame]):
         assert isinstance(frame, Frame)
         if self.clock.has(*frame.key):
             return super().keep(frame, sender, now)
-        out: list[OrderOutput] = []
-        self._accept(frame, sender, 0, now, True, out)
-        return out
+        return self.receive(frame, sender, 0, now, recovered=True)
 
     def admit(self, joiner: MemberId, weaker: bool = False) -> TicketState:
         clock = self.state()

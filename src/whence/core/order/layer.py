@@ -13,8 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from whence.core.clock import MAX_SEQ, AnyFrame, Digest, Entry, FreeFrame, FreeId, MemberId, Send, StampedFrame
 from whence.core.clock.bounds import keep_last
+from whence.core.clock.event import decode_payloads
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import HANDED_OVER, AckRecover, AnySpan, OrderState, Recover
 from whence.core.order.outputs import (
@@ -153,8 +156,8 @@ class Ordering(ABC, Generic[O, F]):
         """The checks that need the cluster's settings or, unless `joining`, the clock."""
 
     @abstractmethod
-    def _accept(self, frame: F, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]) -> None:
-        """Take a vetted frame."""
+    def receive(self, frame: F, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
+        """A vetted frame, seen by gossip for the first time or recovered. While `joining` it goes to the lobby."""
 
     @abstractmethod
     def _gaps(self, of: O, inc: int, upto: int) -> list[Span[O]]:
@@ -245,24 +248,16 @@ class Ordering(ABC, Generic[O, F]):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         self._vet(frame, sender)
         try:
-            self._decoded = (frame, frame.payloads())
-        except BadFrame as error:
-            raise BadFrame(f"frame {frame.key} of {frame.owner}: {error}") from None
+            self._decoded = (frame, decode_payloads(frame.body))  # so many as `frame.check` has seen
+        except msgspec.MsgspecError as error:
+            raise BadFrame(f"frame {frame.key} of {frame.owner}: body of a frame: {error}") from None
 
-    def receive(
-        self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
-    ) -> list[OrderOutput]:
-        """A vetted frame, seen by gossip for the first time or recovered."""
-        assert isinstance(frame, self.frame_type)
-        out: list[OrderOutput] = []
-        if self.joining:
-            if len(self._lobby) < self.config.hold:
-                self._lobby[_key(frame)] = (frame, sender, age)
-            else:
-                self.stats.overflow_frames += 1
-            return out
-        self._accept(frame, sender, age, now, recovered, out)
-        return out
+    def _await_clock(self, frame: F, sender: MemberId, age: int) -> None:
+        """It comes while there is no clock: to the lobby."""
+        if len(self._lobby) < self.config.hold:
+            self._lobby[_key(frame)] = (frame, sender, age)
+        else:
+            self.stats.overflow_frames += 1
 
     def _arrived(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
         """The frame is new here: keep it for others."""
@@ -308,7 +303,7 @@ class Ordering(ABC, Generic[O, F]):
             except BadFrame:
                 out.append(Dropped(frame, "invalid"))
                 continue
-            self._accept(frame, sender, age, now, False, out)
+            out += self.receive(frame, sender, age, now)
 
     def _note_given_up(self, ranges: Sequence[Span[O]], reason: str, out: list[OrderOutput]) -> None:
         for r in ranges:
@@ -396,7 +391,7 @@ class Ordering(ABC, Generic[O, F]):
         for frame in message.frames:
             self.vet(frame, sender)
         for frame in message.frames:
-            out.extend(self.receive(frame, sender, 0, now, recovered=True))
+            out += self.receive(frame, sender, 0, now, recovered=True)  # type: ignore[arg-type]  # `vet` has said so
         for of, inc in dict.fromkeys(_key(frame)[:2] for frame in message.frames):
             self.pursuits.progress(of, inc, now)
         return out

@@ -439,16 +439,20 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
     def _vet(self, frame: FreeFrame, sender: MemberId) -> None:
         check_free(frame, self)
 
-    def _accept(
-        self, frame: FreeFrame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
+    def receive(
+        self, frame: FreeFrame, sender: MemberId, age: int, now: int, recovered: bool = False
+    ) -> list[OrderOutput]:
+        out: list[OrderOutput] = []
+        if self.joining:
+            self._await_clock(frame, sender, age)
+            return out
         self.queue.now = now
         key = frame.key
         cursor = self.cursors.get(frame.owner)
         taken = cursor.taken if cursor is not None else 0
         if frame.owner == self.me or frame.number <= taken or key in self.held:
             self._obsolete(frame, sender, age, recovered, out)
-            return
+            return out
         if key not in self.buffer:
             self._arrived(frame, sender, age, recovered, out)
             if recovered:
@@ -470,6 +474,7 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             self.pursuits.want(frame.owner, 0, frame.number - 1, now, at_once=recovered)
         if not recovered and clock is not None and clock is self.queue.current:
             self.overseer.gauge.arrived(lag, key in self.held)
+        return out
 
     def _late(self, frame: FreeFrame, out: list[OrderOutput]) -> None:
         if self.early and not self._ahead.pop(frame.key, False):

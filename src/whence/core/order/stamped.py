@@ -159,17 +159,21 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if ahead > self.config.max_jump:
             raise AbsurdClock(f"frame {frame.number} of {frame.owner} is {ahead} frames ahead of all known")
 
-    def _accept(
-        self, frame: StampedFrame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
+    def receive(
+        self, frame: StampedFrame, sender: MemberId, age: int, now: int, recovered: bool = False
+    ) -> list[OrderOutput]:
+        out: list[OrderOutput] = []
+        if self.joining:
+            self._await_clock(frame, sender, age)
+            return out
         self.now = now
         owner, number = frame.owner, frame.number
         cursor = self.cursors.get(owner)
         if owner == self.me or (cursor is not None and (number <= cursor.taken or number in cursor.early)):
             self._obsolete(frame, sender, age, recovered, out)
-            return
+            return out
         if not self._make_room(frame, out):
-            return
+            return out
         cursor = self._cursor(owner)
         self._arrived(frame, sender, age, recovered, out)
         if recovered:
@@ -184,6 +188,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self.pursuits.want(owner, 0, number - 1, now, at_once=recovered)
         if frame.key in self.held:
             self._hold(frame, message, recovered, out)
+        return out
 
     def _duplicate(self, frame: StampedFrame) -> None:
         self.buffer.add(frame.key, frame)  # perhaps only its content came, carried by another one

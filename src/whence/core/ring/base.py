@@ -347,9 +347,10 @@ class Ring(ABC):
         return Incarnation.unpack(self.ctx.holder.inc) if self.ctx.holder else None
 
     @property
-    def tenure(self) -> msg.Tenure | None:
+    def tenure(self) -> tuple[int, int] | None:
         """The ticket and its incarnation, packed."""
-        return self.ctx.holder.tenure if self.ctx.holder else None
+        holder = self.ctx.holder
+        return (holder.ticket, holder.inc) if holder else None
 
     @property
     def told(self) -> int:

@@ -24,14 +24,13 @@ import os
 import secrets
 import ssl
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, Final, Self
 
 import msgspec
 
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
-from whence.core.wire import StreamDecoder, frame_stream
+from whence.core.wire import frame_stream
 from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, Unauthentic, UsageError
 from whence.live.api import Cluster
 from whence.live.bridge.envelope import FromClient, Reader, Said, wrap
@@ -106,33 +105,27 @@ class Line:
         self.writer = writer
         self._guard = guard
         self._largest = LARGEST + guard.overhead
-        self._decoder = StreamDecoder(self._largest)
-        self._words: deque[Word] = deque()
 
     async def greeted(self) -> None:
         """Wait for the client's greeting. Nothing is kept of a record that is too long to be one."""
-        try:
-            length = int.from_bytes(await self.reader.readexactly(4), "big")
-            if length > GREETING_BYTES:
-                raise BadMessage(f"a first record of {length} bytes is no greeting")
-            first = await self.reader.readexactly(length)
-        except asyncio.IncompleteReadError:
-            raise ClusterClosed("the line was closed at the other end") from None
-        if not isinstance(decode(self._guard.open(first)), ClientGreeting):
+        if not isinstance(await self.hear(GREETING_BYTES), ClientGreeting):
             raise BadMessage("the first record is no greeting")
 
     async def say(self, word: Word) -> None:
         self.writer.write(frame_stream(self._guard.seal(_encode(word)), self._largest))
         await self.writer.drain()
 
-    async def hear(self) -> Word:
-        """The next word. A `RemoteError` for what is none; `ClusterClosed` when the other end is closed."""
-        while not self._words:
-            data = await self.reader.read(1 << 16)
-            if not data:
-                raise ClusterClosed("the line was closed at the other end")
-            self._words += (decode(self._guard.open(packet)) for packet in self._decoder.feed(data))
-        return self._words.popleft()
+    async def hear(self, most: int = 0) -> Word:
+        """The next word, in a record of at most so many bytes. A `RemoteError` for what is none; `ClusterClosed` when
+        the other end is closed."""
+        most = most or self._largest
+        try:
+            length = int.from_bytes(await self.reader.readexactly(4), "big")
+            if not 1 <= length <= most:
+                raise BadMessage(f"a record of {length} bytes: allowed are {most}")
+            return decode(self._guard.open(await self.reader.readexactly(length)))
+        except asyncio.IncompleteReadError:
+            raise ClusterClosed("the line was closed at the other end") from None
 
     def close(self) -> None:
         self.writer.close()

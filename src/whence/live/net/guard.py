@@ -7,7 +7,8 @@ A packet sealed by `SecretGuard`, the same bytes for every peer:
       12       4          6         6             ..        16
 
 1. The **session** is one guard's life: 12 random bytes, and a serial that rises with every change of key. Its key is
-   HKDF(secret, salt = session): no two processes ever encrypt under the same key. ChaCha20-Poly1305 (RFC 8439).
+   HKDF(secret, salt = session): no two processes ever encrypt under the same key. AES-256-GCM (NIST SP 800-38D),
+   which processors compute by themselves: for a frame in a sixth of the time of ChaCha20-Poly1305.
 2. The **nonce** is never used twice: the counter alone makes it unique. Long before it could run out, and every hour,
    the session's serial, hence its key, changes.
 3. **Forged, truncated or altered** bytes fail the tag: the session chooses the key and the nonce is the cipher's own,
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING, Final
 from whence.errors import Unauthentic, UsageError
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 SECRET_PREFIX: Final = "whence-secret:"
 """A generated secret as text: this, then base64."""
@@ -55,7 +56,7 @@ _COUNTER_MASK = (1 << _COUNTER_BITS) - 1
 _MS = 1_000_000
 
 REKEY_PACKETS: Final = 1 << 32
-"""Packets under one key. The cipher would bear many more (the counter alone counts to 2^48)."""
+"""Packets under one key. Far fewer than the cipher bears with nonces that are counted, not drawn."""
 
 REKEY_MS: Final = 3_600_000
 """Milliseconds under one key: bounds how much one key has ever protected, also in a quiet cluster."""
@@ -83,8 +84,8 @@ class Plain:
     def seal(self, packet: bytes) -> bytes:
         return packet
 
-    def open(self, data: bytes) -> bytes:
-        return data
+    def open(self, data: bytes | memoryview) -> bytes:
+        return bytes(data)
 
     def stats(self) -> dict[str, int]:
         return {}
@@ -103,7 +104,7 @@ class SecretGuard:
     """Bytes that sealing adds."""
 
     def __init__(self, secret: bytes | str, *, clock: Callable[[], int] = time.time_ns) -> None:
-        self._cipher, self._invalid = _chacha()
+        self._cipher, self._invalid = _aes()
         self._master = master_key(secret)
         self._clock = clock
         self._sessions: dict[bytes, _Session] = {}
@@ -140,18 +141,17 @@ class SecretGuard:
         self._counter = 0
         self._rekey_at = now + REKEY_MS
 
-    def _aead(self, session: bytes) -> ChaCha20Poly1305:
+    def _aead(self, session: bytes) -> AESGCM:
         return self._cipher(hkdf(self._master, session, b"whence/1 packet"))
 
     # -- opening ------------------------------------------------------------------------------------------------
 
-    def open(self, data: bytes) -> bytes:
+    def open(self, data: bytes | memoryview) -> bytes:
         """What another holder of the secret sealed a short time ago and this guard has not opened before. Raises
         `Unauthentic` for everything else, and never blames a member for it."""
         if len(data) < self.overhead:
             raise self._refuse("short", f"{len(data)} bytes are no sealed packet")
-        name = data[:_SESSION]
-        nonce = data[_SESSION:_HEADER]
+        name, nonce = bytes(data[:_SESSION]), bytes(data[_SESSION:_HEADER])
         stamp_counter = int.from_bytes(nonce, "big")
         stamp = stamp_counter >> _COUNTER_BITS
         counter = stamp_counter & _COUNTER_MASK
@@ -288,14 +288,14 @@ def _stretch(passphrase: str) -> bytes:
     return hashlib.scrypt(passphrase.encode(), salt=b"whence/1 passphrase", n=1 << 14, r=8, p=1, dklen=32)
 
 
-def _chacha() -> tuple[type[ChaCha20Poly1305], type[Exception]]:
+def _aes() -> tuple[type[AESGCM], type[Exception]]:
     """The cipher and what it raises. Imported here: whoever runs without protection needs no cryptography."""
     try:
         from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise UsageError("a shared secret needs the cryptography package: pip install 'whence[net]'") from None
-    return ChaCha20Poly1305, InvalidTag
+    return AESGCM, InvalidTag
 
 
 # A forked child would go on with its parent's counter under its parent's key: the one thing a nonce must never do.

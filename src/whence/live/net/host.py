@@ -232,12 +232,9 @@ class Host:
         node = self._nodes.get(cluster)
         if node is not None:
             self._dirty[cluster] = node
-            self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.step)
+            if not self._scheduled:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self.step)
 
     def step(self) -> None:
         """All nodes with something to do step, and what they send is written, once per peer."""
@@ -307,7 +304,7 @@ class Host:
 
     # -- in -----------------------------------------------------------------------------------------------------
 
-    def _received(self, packets: Sequence[bytes], connection: Connection) -> None:
+    def _received(self, packets: Sequence[bytes | memoryview], connection: Connection) -> None:
         """The packets of a chunk, from anybody: whatever they are, they disturb nobody else. A lone event is handled at
         once. More waits until this turn of the loop is over, and shares a step with what else comes in it."""
         stats, waiting = self.stats, 0
@@ -338,12 +335,15 @@ class Host:
                 waiting = max(waiting, node.waiting_bytes)
         if waiting > INBOX_BYTES and not self._held:
             self._hold(True)
+        if not waiting or self._scheduled:
+            return
         if waiting > LITTLE_BYTES:
-            self._schedule()
-        elif waiting and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.step)
+        else:
             self.step()
 
-    def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:
+    def _unauthentic(self, data: bytes | memoryview, connection: Connection, error: RemoteError) -> None:
         self.stats.unauthentic += 1
         if connection.peer is None:
             connection.refuse("it greets without any protection" if _greets(data) else str(error))
@@ -502,9 +502,9 @@ class Host:
         return answer
 
 
-def _greets(data: bytes) -> bool:
+def _greets(data: bytes | memoryview) -> bool:
     """It is a greeting that nothing protects. One sealed packet in 256 begins with the same byte."""
     try:
-        return data[:1] == bytes((HELLO,)) and isinstance(decode_hello(data), Greeting)
+        return data[:1] == bytes((HELLO,)) and isinstance(decode_hello(bytes(data)), Greeting)
     except RemoteError:
         return False

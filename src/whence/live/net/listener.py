@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
+from whence.core.clock.bounds import keep_last
 from whence.errors import UsageError
 from whence.live.net.tls import refusal
 from whence.live.net.transport import NetStats, show_address
@@ -235,8 +236,7 @@ class Refusals:
         now = time.monotonic() if now is None else now
         self.last.pop(address, None)
         self.last[address] = why
-        while len(self.last) > MAX_ADDRESSES:
-            del self.last[next(iter(self.last))]
+        keep_last(self.last, MAX_ADDRESSES)
         self._logged = {a: at for a, at in self._logged.items() if now - at < EVERY_S}
         if address not in self._logged and len(self._logged) < BURST:
             self._logged[address] = now

@@ -20,8 +20,8 @@ import msgspec
 
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Incarnation, MemberId, address_of
-from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_STATE_BYTES
-from whence.core.clock.event import fitting
+from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_STATE_BYTES, keep_last
+from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.member import Member
 from whence.core.order.messages import AckRecover
 from whence.core.ports import (
@@ -53,7 +53,7 @@ from whence.core.ports import (
 )
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import RingMessage, by_receiver
-from whence.core.wire import Message, decode, pack
+from whence.core.wire import Message, decode, encode, header
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
 from whence.live.net.outbox import Outbox, without_frames
@@ -193,8 +193,8 @@ class Node:
         self.copies = CopyCounts()
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
-        self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
-        self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
+        self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
+        self._urgent: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
         self._shut_out: dict[str | None, None] = {}
         """Certificates whose holders were cut off: under another address or in another life they stay so."""
 
@@ -235,7 +235,7 @@ class Node:
             if connection.name is not None:
                 connection.close()
             return
-        (self._urgent if urgent else self._inbox).append((sender, body, connection))
+        (self._urgent if urgent else self._inbox).append((sender, body, connection, urgent))
         size = len(body) + PACKET_BYTES
         self.waiting_bytes += size
         if urgent:
@@ -276,6 +276,7 @@ class Node:
         self._now = now
         out: list[Output] = []
         batch, self.batch = self.batch, None
+        member, inbox, urgent = self.member, self._inbox, self._urgent
         self._stepping = True
         try:
             if batch is not None:
@@ -283,20 +284,31 @@ class Node:
                 self._publish(batch, out)
             commands, self._commands = self._commands, []
             for command in commands:
-                out += self.member.handle(command, now)
-            if self._urgent:  # it does not wait behind gossip
-                self._take_urgent(now, out)
-            inbox = self._inbox
-            for _ in range(min(len(inbox), STEP_PACKETS)):  # a step is short, else the ring would think it dead
-                sender, body, connection = inbox.popleft()
+                out += member.handle(command, now)
+            # What is urgent does not wait behind gossip. A step is short, else the ring would think it dead.
+            for _ in range(len(urgent) + min(len(inbox), STEP_PACKETS)):
+                sender, body, connection, hurries = (urgent or inbox).popleft()
                 self.waiting_bytes -= len(body) + PACKET_BYTES
-                self._take(sender, body, connection, now, out)
+                if hurries:
+                    self._taken(connection, len(body) + PACKET_BYTES)
+                input: Input | None
+                try:
+                    input = Received(sender, decode(body))
+                    if not connection.is_publisher or self.backlog.full or self._outbox is not None:
+                        input = self._lighter(input, connection)
+                except RemoteError as error:
+                    self.stats.bad_bytes += 1
+                    input = BadBytes(sender, f"{type(error).__name__}: {error}")
+                steps = [] if input is None else member.handle(input, now)
+                out += steps
+                if connection.name is not None:
+                    self._shut(connection, sender, steps)
             if inbox:
                 self._wanted()
-            wake_at = self.member.wake_at
+            wake_at = member.wake_at
             if wake_at is not None and wake_at <= now:
-                out += self.member.handle(Wake(), now)
-                wake_at = self.member.wake_at
+                out += member.handle(Wake(), now)
+                wake_at = member.wake_at
             self.wake_at = wake_at
             if self.scribe is None and self._recorder is None and self._votes is None:
                 self._finish(out, batch)
@@ -315,40 +327,26 @@ class Node:
         self._refuse_batch()
         self.changed.tell()
 
-    def _take_urgent(self, now: int, out: list[Output]) -> None:
-        urgent, self._urgent = self._urgent, []
-        for sender, body, connection in urgent:
-            self.waiting_bytes -= len(body) + PACKET_BYTES
-            held = connection.waiting > URGENT_BYTES
-            connection.waiting -= len(body) + PACKET_BYTES
-            if held and connection.waiting <= URGENT_BYTES:
-                connection.hold(False)
-            self._take(sender, body, connection, now, out)
+    def _taken(self, connection: Connection, size: int) -> None:
+        """An urgent packet waits no more."""
+        held = connection.waiting > URGENT_BYTES
+        connection.waiting -= size
+        if held and connection.waiting <= URGENT_BYTES:
+            connection.hold(False)
 
-    def _take(
-        self, sender: MemberId, body: bytes | memoryview, connection: Connection, now: int, out: list[Output]
-    ) -> None:
-        """One message: decoded, and handled unless there is no room for it."""
-        input: Input
-        try:
-            message = decode(body)
-            if not connection.is_publisher and isinstance(message, RingMessage):
-                message = by_receiver(message)
-            input = Received(sender, message)
-            if self.backlog.full or (self._outbox is not None and self._outbox.full):
-                lighter = self._shed(message)
-                if lighter is None:
-                    return
-                input = Received(sender, lighter)
-        except RemoteError as error:
-            self.stats.bad_bytes += 1
-            input = BadBytes(sender, f"{type(error).__name__}: {error}")
-        steps = self.member.handle(input, now)
-        out += steps
-        if connection.name is not None and any(isinstance(o, CutOff) and o.peer == sender for o in steps):
+    def _lighter(self, input: Received, connection: Connection) -> Received | None:
+        """Of a message what its sender may say, and what there is room for."""
+        message: Message = input.message
+        if not connection.is_publisher and isinstance(message, RingMessage):
+            message = by_receiver(message)
+        lighter = self._shed(message) if self.full else message
+        return None if lighter is None else Received(input.sender, lighter)
+
+    def _shut(self, connection: Connection, sender: MemberId, out: Sequence[Output]) -> None:
+        """Whoever was just cut off has no other way in."""
+        if any(isinstance(o, CutOff) and o.peer == sender for o in out):
             self._shut_out[connection.name] = None
-            while len(self._shut_out) > MAX_SHUT_OUT:
-                del self._shut_out[next(iter(self._shut_out))]
+            keep_last(self._shut_out, MAX_SHUT_OUT)
             connection.close()
 
     def _shed(self, message: Message) -> Message | None:
@@ -369,8 +367,9 @@ class Node:
     def _publish(self, batch: Batch, out: list[Output]) -> None:
         """Publish what was accepted, in as few frames as it fits into, as of the time when the batch was opened."""
         payloads, start = batch.payloads, 0
+        one_frame = len(payloads) <= FRAME_EVENTS and batch.bytes <= FRAME_BYTES
         while start < len(payloads):
-            end = len(payloads) if batch.one_frame else fitting(payloads, start)
+            end = len(payloads) if one_frame else fitting(payloads, start)
             steps = self.member.handle(Publish(tuple(payloads[start:end])), batch.now)
             if Published not in map(type, steps):  # nothing was handled since it was opened: cannot be
                 why = next((o.reason for o in steps if isinstance(o, Refused)), "the cluster was left")
@@ -462,8 +461,11 @@ class Node:
             could, self._could_publish = self._could_publish, self.member.may_publish
             if could != self._could_publish:
                 self.silent_since = None if self._could_publish else self._now
-        if (delivered or stands) and self.changed.waiting:
-            self.changed.tell()
+        if delivered or stands:
+            waiting, self.changed.waiting = self.changed.waiting, {}
+            for waiter in waiting:  # as `Signal.tell` does
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def _say(self, o: Output) -> bool:
         """Outputs that are not frequent. Returns whether the standing of this member in the cluster has changed."""
@@ -535,7 +537,7 @@ class Node:
             if not reliable and (known := shared.get(id(message))) is not None:
                 known.append(address_of(o.to))
                 continue
-            packet, to = pack(self.cluster, self.me, message), [address_of(o.to)]
+            packet, to = header(self.cluster, self.me) + encode(message), [address_of(o.to)]
             if len(packet) > MAX_MESSAGE_BYTES:
                 self.stats.oversize += 1
                 name = type(message).__name__

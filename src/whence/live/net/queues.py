@@ -136,7 +136,8 @@ class Batch:
         """`room`: events that the backlog of the own application has room for."""
         self._before, first, self._after = numbering
         self._number = first - 1
-        self._bytes, self._last = 5, 0
+        self.bytes = 5
+        """Of a frame that holds all of it."""
         self._room = min(room, FRAME_EVENTS)
         self._over: Signal | None = None
         self.now = now
@@ -144,20 +145,12 @@ class Batch:
         self.waits = waits
         """A journal has to have its events before anybody else, so publishing waits for `stored`."""
         self.payloads: list[bytes] = []
+        self.full = False
+        """It fills a frame, or the backlog: publishers let the loop turn. Full frames are cheap, remainders are not: if
+        what was added last would not fit in a second time, this is enough."""
         self.settled = False
         """Its step is over: its events are on their way, or never will be."""
         self.error: Exception | None = None
-
-    @property
-    def full(self) -> bool:
-        """It fills a frame, or the backlog: publishers let the loop turn. Full frames are cheap, remainders are not: if
-        what was added last would not fit in a second time, this is enough."""
-        return len(self.payloads) >= self._room or self._bytes + self._last > FRAME_BYTES
-
-    @property
-    def one_frame(self) -> bool:
-        """All of it fits into one frame."""
-        return len(self.payloads) <= FRAME_EVENTS and self._bytes <= FRAME_BYTES
 
     def add(self, payload: bytes) -> str:
         """Accept an event; returns its id."""
@@ -165,8 +158,9 @@ class Batch:
         if number > MAX_SEQ:
             raise UsageError("this tenure has used up its sequence numbers: leave and join again")
         self.payloads.append(payload)
-        self._last = len(payload) + 5
-        self._bytes += self._last
+        size = len(payload) + 5
+        self.bytes += size
+        self.full = len(self.payloads) >= self._room or self.bytes + size > FRAME_BYTES
         return f"{self._before}{number}{self._after}"
 
     def add_all(self, payloads: Sequence[bytes], size: int, ids: EventIds) -> None:
@@ -176,8 +170,9 @@ class Batch:
             raise UsageError("this tenure has used up its sequence numbers: leave and join again")
         self._number = last
         self.payloads += payloads
-        self._last = size + 5 * len(payloads)
-        self._bytes += self._last
+        size += 5 * len(payloads)
+        self.bytes += size
+        self.full = len(self.payloads) >= self._room or self.bytes + size > FRAME_BYTES
         ids.add(self._before, range(first, last + 1), self._after)
 
     def settle(self, error: Exception | None = None) -> None:

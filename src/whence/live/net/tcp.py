@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
 
+from whence.core.clock.bounds import keep_last
 from whence.core.wire import StreamDecoder, frame_stream
 from whence.errors import RemoteError, UsageError
 from whence.live.net.keys import PUBLISHER
@@ -53,7 +54,7 @@ class TcpSettings:
     """Bytes kept for a peer that is being dialled."""
     urgent_bytes: int = 64 << 10
     """Reliable packets up to this size take the urgent lane. All messages of a ring are far smaller."""
-    kernel_buffer: int = 64 << 10
+    kernel_buffer: int = 128 << 10
     """Bytes that the kernel may hold for each direction of a connection. Higher: more throughput over long lines.
     Lower: publishers notice a slow peer sooner, and what they publish is younger when it arrives. 0: the kernel
     decides."""
@@ -158,7 +159,9 @@ class TcpTransport:
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
         """The same packet to each of these addresses, with the next `flush`."""
-        record = frame_stream(data, self.largest)
+        if len(data) > self.largest:
+            raise UsageError(f"a packet of {len(data)} bytes cannot be sent: at most {self.largest} are allowed")
+        record = _LENGTH.pack(len(data)) + data
         urgent = reliable and len(data) <= self.settings.urgent_bytes
         for address in to:
             lane = (address, urgent)
@@ -179,8 +182,7 @@ class TcpTransport:
     def failed(self, address: str, why: str) -> None:
         """A peer could not be reached, or does not want us."""
         self.failures[address] = why
-        while len(self.failures) > MAX_FAILURES:
-            del self.failures[next(iter(self.failures))]
+        keep_last(self.failures, MAX_FAILURES)
 
     def _new_peer(self, lane: Lane) -> Peer | None:
         try:
@@ -491,7 +493,7 @@ class _Accepted(asyncio.Protocol, Connection):
         self._transport: asyncio.Transport | None = None
         self._decoder = StreamDecoder(owner.largest)
         self._whole = 4 + owner.largest
-        self._first: bytearray | None = bytearray()  # the beginning of the first record
+        self._first: bytes | None = b""  # the beginning of the first record
         self._began: float | None = owner.loop.time()  # since when the record under way is
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -528,7 +530,7 @@ class _Accepted(asyncio.Protocol, Connection):
             self._owner.stats.bad_stream += 1
             log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
             if self._first is not None and not self.closed:
-                self.refuse(foreign_greeting(bytes(self._first[:2])) or str(error))
+                self.refuse(foreign_greeting(self._first) or str(error))
             self.close()
             return
         if packets:
@@ -539,17 +541,13 @@ class _Accepted(asyncio.Protocol, Connection):
     def _greet(self, data: bytes) -> bytes:
         """The first record, which has to be short and in time; returns what follows it."""
         assert self._first is not None
-        self._first += data
-        if len(self._first) < _LENGTH.size:
-            return b""
-        (length,) = _LENGTH.unpack_from(self._first)
-        end = _LENGTH.size + length
+        first = self._first = self._first + data
+        length = int.from_bytes(first[:4], "big") if len(first) >= 4 else len(data)
         if length > self._owner.settings.greeting_bytes:
             raise RemoteError(f"a first packet of {length} bytes is no greeting")
-        if len(self._first) < end:
+        if len(first) < 4 + length:
             return b""
-        first, rest = bytes(self._first[_LENGTH.size : end]), bytes(self._first[end:])
-        self._owner.received((first,), self)
+        self._owner.received((first[4 : 4 + length],), self)
         if self.peer is None:
             raise RemoteError("the first packet is no greeting")
         self._first = None
@@ -557,7 +555,7 @@ class _Accepted(asyncio.Protocol, Connection):
         if not self.urgent:
             self.hold(self._owner.held)
         self._owner.listener.known(self)
-        return rest
+        return first[4 + length :]
 
     def hold(self, held: bool) -> None:
         """Read no more for a while, unless it is still a stranger's (whose time runs)."""

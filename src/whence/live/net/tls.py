@@ -12,6 +12,7 @@ import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from whence.core.clock.bounds import keep_last
 from whence.errors import KeysError, Unauthentic, UsageError
 from whence.live.net.guard import Guard, Plain, SecretGuard
 from whence.live.net.keys import Keys, identity, load, read_certificate
@@ -147,8 +148,7 @@ class Pins:
         """`name` listens at `address`. Returns who has claimed it wrongly; empty: nobody."""
         self._proved.pop(address, None)
         self._proved[address] = name
-        while len(self._proved) > MAX_PINS:
-            del self._proved[next(iter(self._proved))]
+        keep_last(self._proved, MAX_PINS)
         holder, _ = self._held.get(address, (name, 0))
         if holder == name:
             return ""

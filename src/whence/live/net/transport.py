@@ -60,7 +60,7 @@ class Connection:
         """Take no more from it."""
 
 
-Received = Callable[[Sequence[bytes], Connection], None]
+Received = Callable[[Sequence[bytes | memoryview], Connection], None]
 """Called with the packets that arrive together."""
 
 
