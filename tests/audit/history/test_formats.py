@@ -121,6 +121,15 @@ def test_bad_input_is_named(tmp_path: Path, name: str, content: str | bytes, tol
         read(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    "form, content",
+    [("text", TEXT), ("elle", EDN), ("elle", ELLE), ("elle", f"\n[ {','.join(ELLE.splitlines())}]"), ("json", DBCOP)],
+)
+def test_a_format_that_is_named(tmp_path: Path, form: str, content: str) -> None:
+    (tmp_path / "run.log").write_text(content)
+    assert check(read(tmp_path / "run.log", form)).patterns == {"COConflictAO": 1}
+
+
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="no such file"):
         discover([tmp_path / "none"])

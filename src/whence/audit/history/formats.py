@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -59,16 +60,13 @@ def read(path: Path | str, form: str = "auto") -> History:
 
 
 def _parsed(path: Path, form: str) -> History:
-    suffix = suffix_of(path)
-    if suffix == ".parquet" and form in ("auto", "parquet"):
+    suffix = suffix_of(path) if form == "auto" else FORMATS[form]
+    if suffix == ".parquet":
         return _read_table(path)
     raw = content(path)
     if not raw.strip():
         raise HistoryError(f"{path}: holds no operation: the file is empty")
-    if form == "auto":
-        return READERS[suffix if suffix in READERS else _sniffed(path, raw)](path, raw)
-    endings = FORMATS[form]
-    return READERS[suffix if suffix in endings else endings[0]](path, raw)
+    return READERS[suffix if suffix in READERS else _sniffed(path, raw)](path, raw)
 
 
 def _sniffed(path: Path, raw: bytes) -> str:
@@ -125,9 +123,13 @@ OUTCOMES: Final = {"ok": Status.COMMITTED, "fail": Status.ABORTED} | dict.fromke
 )
 
 
+JSON: Final = re.compile(rb'\s*(\[\s*\[|[\[{\s]*")')
+"""How arrays of arrays and of objects begin; keys in EDN are keywords."""
+
+
 def read_edn(path: Path, raw: bytes) -> History:
-    """One map a line, or vectors of maps."""
-    if raw.lstrip().startswith((b"[[", b'[{"', b'{"')):
+    """One map a line, or vectors of maps; or all that as JSON."""
+    if JSON.match(raw):
         return read_json(path, raw)
 
     def rows() -> Iterator[tuple[int, Any]]:
@@ -258,13 +260,8 @@ READERS: Final[dict[str, Callable[[Path, bytes], History]]] = {
     ".parquet": _read_table,
 }
 """By the ending of the name."""
-FORMATS: Final[dict[str, tuple[str, ...]]] = {
-    "text": (".txt",),
-    "elle": (".edn", ".json", ".jsonl"),
-    "json": (".json",),
-    "parquet": (".parquet",),
-}
-"""Name on the command line -> endings of files of this format. A file with any other ending is read as the first."""
+FORMATS: Final = {"text": ".txt", "elle": ".edn", "json": ".json", "parquet": ".parquet"}
+"""Name on the command line -> an ending of files of this format."""
 BEGINS: Final[dict[str, tuple[bytes, ...]]] = {
     ".txt": (b"w(", b"r("),
     ".edn": (b"{:", b"[{:", b"[ {:", b"#jepsen", b";"),
