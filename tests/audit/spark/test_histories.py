@@ -106,7 +106,7 @@ def test_recorded_histories(large: bool) -> None:
         found = levels_in(alone(name, arrow(name, history), levels)["verdict"])[name]
         assert found == {level: good == "ok" for level, good in each["expected"].items()}, name
         told += 1
-    assert told > (20 if large else 90)
+    assert told > (20 if large else 80)
 
 
 def arrow(name: str, history: History) -> pa.Table:
