@@ -62,7 +62,7 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr()
     assert "bad.txt, line 2" in told.err and "good.txt: 2 operations" in told.out
     assert main(["history", str(tmp_path / "good.txt"), "--certificate"]) == 2
-    assert main(["history", str(tmp_path / "good.txt"), "--format", "elle"]) == 2
+    assert main(["history", str(tmp_path / "good.txt"), "--format", "cobra"]) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 is not enough", b"\x00" * 5000])

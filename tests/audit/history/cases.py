@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.audit.history.reference import Reference
-from whence.audit.history import History, HistoryReport, Op, Transaction, read
+from whence.audit.history import History, HistoryReport, Op, Transaction
+from whence.audit.history.formats import read_text
 from whence.audit.history.model import Status, settle
 from whence.audit.history.save import certificate
-from whence.audit.history.tables import from_text
 from whence.audit.history.verify import verify
 
 DATA = Path(os.environ["WHENCE_DATA"]) / "histories" if "WHENCE_DATA" in os.environ else None
 WHY_SKIPPED = "recorded histories are read from the folder histories of WHENCE_DATA, which is not set"
-NOT_READ = ("cobra", "dbcop-bincode", "dbcop-hist")
-"""Formats of recorded histories that have no reader; most of the histories are there in another format, too."""
 LARGE = 4_000
 """Operations."""
 
@@ -47,7 +44,7 @@ PATTERNS = {
 
 def history(text: str) -> History:
     """From `w(1,7,0,0) r(1,7,1,1)`: key, value, session, transaction."""
-    return from_text(Path("test.txt"), "\n".join(text.split()).encode())
+    return read_text(Path("test.txt"), "\n".join(text.split()).encode())
 
 
 def generated(
@@ -140,23 +137,5 @@ def recorded(large: bool) -> list[dict[str, Any]]:
     """What is expected of each recorded history: of the large ones, or of the others."""
     assert DATA is not None
     expected: list[dict[str, Any]] = json.loads((DATA / "expected.json").read_text())
-    expected = [each for each in expected if each["format"] not in NOT_READ]
-    assert len(expected) > 110
+    assert len(expected) > 150
     return [each for each in expected if (each["ops"] > LARGE) is large]
-
-
-def load(name: str) -> History:
-    """A recorded history."""
-    assert DATA is not None
-    return awdit(DATA / name) if name.startswith("awdit/") else read(DATA / name)
-
-
-def awdit(path: Path) -> History:
-    """One of AWDIT's test files: `r key value` a line; a line of - ends a transaction, one of = a session."""
-    txns: list[Transaction] = []
-    for session, text in enumerate(re.split("=+\n", path.read_text())):
-        for words in re.split("-+\n", text):
-            found = re.findall(r"([rw]) (\d+) (\d+)", words)
-            ops = [Op(kind == "w", int(key), int(value)) for kind, key, value in found]
-            txns.append(Transaction(str(session), str(len(txns)), ops, recorded=len(txns)))
-    return settle(str(path), [txn for txn in txns if txn.ops])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from whence.errors import HistoryError
 TEXT = "w(1,1,0,0)\nw(1,2,0,1)\nw(2,2,0,1)\nr(2,2,1,2)\nr(1,1,1,3)\n"
 """COConflictAO: RC and RA hold, TCC does not."""
 
+AWDIT = "w 1 1\n---\nw 1 2\nw 2 2\n====\nr 2 2\n--\nr 1 1\n"
+HIST = "// a comment\n[x:=1] [x:=2 y:=2]\n---\n[y==2] [x==1]\n"
 EDN = """; a comment
 {:type :ok, :process 0, :f :txn, :value [[:w :x 1]]} {:process :nemesis :type :info :f :kill}
 {:type :ok, :process 0, :f :txn, :value [[:w :x 2] [:w "y" 2]]}
@@ -33,24 +36,56 @@ DBCOP = """{"params": {}, "data": [
  {"events": [{"Read": {"variable": 0, "version": 1}}], "committed": true}]]}"""
 
 
+def bincode() -> bytes:
+    sessions = [[[(1, 1, 1)], [(1, 1, 2), (1, 2, 2)]], [[(0, 2, 2)], [(0, 1, 1)]]]
+    out = struct.pack("<5Q", 0, 2, 2, 4, 5) + b"".join(struct.pack("<Q", len(s)) + s for s in (b"", b"now", b"then"))
+    out += struct.pack("<Q", len(sessions))
+    for session in sessions:
+        out += struct.pack("<Q", len(session))
+        for txn in session:
+            out += struct.pack("<Q", len(txn))
+            out += b"".join(struct.pack("<?QQ?", bool(w), key, value, True) for w, key, value in txn) + b"\1"
+    return out
+
+
+def cobra(folder: Path) -> None:
+    def txn(number: int, *records: bytes) -> bytes:
+        return b"S" + struct.pack(">q", number) + b"".join(records) + b"C" + struct.pack(">q", number)
+
+    def write(wid: int, key: int) -> bytes:
+        return b"W" + struct.pack(">3q", wid, key, 7)
+
+    def took(wid: int, key: int) -> bytes:
+        return b"R" + struct.pack(">4q", 0, wid, key, 7)
+
+    folder.mkdir()
+    (folder / "T0.log").write_bytes(txn(0, write(1, 1)) + txn(1, write(2, 1), write(3, -5)))
+    (folder / "T1.log").write_bytes(txn(2, took(3, -5)) + txn(3, took(1, 1)) + b"S" + struct.pack(">q", 9))
+    (folder / "T1.debug").write_text("no part of it")
+
+
 @pytest.mark.parametrize(
     "name, content",
     [
         ("a.txt", TEXT),
         ("crlf.txt", TEXT.replace("\n", "\r\n")),
         ("no-last-newline.txt", TEXT.rstrip()),
+        ("awdit.txt", AWDIT),
+        ("a.hist", HIST),
         ("a.edn", EDN),
         ("vector.edn", f"[{EDN}]"),
         ("a.jsonl", ELLE),
         ("array.json", f"[{','.join(ELLE.splitlines())}]"),
         ("dbcop.json", DBCOP),
+        ("a.bincode", bincode()),
         ("nameless", TEXT),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_one_history_in_every_format(tmp_path: Path, name: str, content: str, packed: bool) -> None:
+def test_one_history_in_every_format(tmp_path: Path, name: str, content: str | bytes, packed: bool) -> None:
+    raw = content if isinstance(content, bytes) else content.encode()
     path = tmp_path / (f"{name}.gz" if packed else name)
-    path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
+    path.write_bytes(gzip.compress(raw) if packed else raw)
     report = check(read(path))
     assert report.levels == {"RC": True, "RA": True, "TCC": False}
     assert report.patterns == {"COConflictAO": 1} and report.operations == 5 and report.sessions == 2
@@ -60,6 +95,7 @@ def test_one_history_in_every_format(tmp_path: Path, name: str, content: str, pa
     "name, content",
     [
         ("a.txt", "w(1,9,0,-1)\nr(1,0,1,0)\nr(1,9,2,1)\n"),
+        ("a.hist", "[x:=9]!\n---\n[x==?]\n---\n[x==9]\n"),
         (
             "a.json",
             '[[{"events": [{"Write": {"variable": 0, "version": 9}}], "committed": false}], '
@@ -84,11 +120,21 @@ def test_aborted_writes_and_the_initial_value(tmp_path: Path, name: str, content
     assert report.patterns == {"AbortedRead": 1} and report.transactions == 2
 
 
+def test_cobra_is_a_folder(tmp_path: Path) -> None:
+    cobra(tmp_path / "logs")
+    assert discover([tmp_path]) == [tmp_path / "logs"]
+    report = check(read(tmp_path / "logs"))
+    assert report.patterns == {"COConflictAO": 1}
+    assert any("T1.log: the log ends inside transaction 9" in note for note in report.notes)
+
+
 @pytest.mark.parametrize(
     "name, content, told",
     [
         ("a.txt", "w(1,1,0,0)\nr(1,one,1,2)\n", r"a.txt, line 2: 'r\(1,one,1,2\)' is not"),
         ("a.txt", "w(1,1,0,0)\nr(1,1", r"line 2: 'r\(1,1' is not"),
+        ("a.txt", "w 1 1\nx 2 2\n", r"line 2: 'x 2 2' is not"),
+        ("a.hist", "[x:=1]\n[x=1]", r"a.hist, line 2: 'x=1' is not an event"),
         ("a.edn", "{:type :ok :process 0 :value [[:r 1 nil]]}\n{:type", "line 2: the file ends inside"),
         ("a.edn", "{:type :ok :process 0 :f :transfer :value nil}", "line 1: the workload 'transfer'"),
         ("a.edn", "{:type :maybe :process 0}", "line 1: the type is invoke, ok, fail or info, not 'maybe'"),
@@ -96,6 +142,9 @@ def test_aborted_writes_and_the_initial_value(tmp_path: Path, name: str, content
         ("a.json", '[[{"events": [{"Drop": 1}], "committed": true}]]', "session 0, transaction 0: .*neither"),
         ("a.json", "[[1", "a.json, line 1: not JSON"),
         ("a.json", "{}", "not dbcop's JSON"),
+        ("a.bincode", bincode()[:-1], "the file ends inside a record"),
+        ("a.bincode", bincode() + b"x", "1 bytes after the end"),
+        ("a.bincode", b"\xff" * 200, "is longer than the rest of the file"),
         ("a", "hello", "begins no format known here"),
         ("a.txt", b"\xff\xfe\x00", "no text"),
         ("a.txt", f"w({'9' * 5000},1,0,0)\n", "line 1: 'w.9999*...' is not an operation"),
@@ -121,30 +170,11 @@ def test_bad_input_is_named(tmp_path: Path, name: str, content: str | bytes, tol
         read(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "form, content",
-    [("text", TEXT), ("elle", EDN), ("elle", ELLE), ("elle", f"\n[ {','.join(ELLE.splitlines())}]"), ("json", DBCOP)],
-)
-def test_a_format_that_is_named(tmp_path: Path, form: str, content: str) -> None:
-    (tmp_path / "run.log").write_text(content)
-    assert check(read(tmp_path / "run.log", form)).patterns == {"COConflictAO": 1}
-
-
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="no such file"):
         discover([tmp_path / "none"])
     with pytest.raises(HistoryError, match="no history in this folder"):
         discover([tmp_path])
-    with pytest.raises(HistoryError, match="cannot be read: Is a directory"):
-        read(tmp_path)
-
-
-def test_the_histories_of_a_folder(tmp_path: Path) -> None:
-    names = ["a/b.txt", "a/c/d.edn.gz", "e.jsonl"]
-    for name in [*names, "a/notes.md", "e.txt/inside.json"]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert discover([tmp_path]) == [tmp_path / name for name in (*names, "e.txt/inside.json")]
 
 
 def notes_of(tmp_path: Path, text: str) -> list[str]:

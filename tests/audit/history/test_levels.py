@@ -18,9 +18,9 @@ from tests.audit.history import cases
 from tests.audit.history.reference import Reference
 from tests.long import few
 from whence.audit.history import History, HistoryReport, check, read
-from whence.audit.history.formats import read_dbcop, read_jepsen
+from whence.audit.history.formats import read_dbcop, read_jepsen, read_text
 from whence.audit.history.levels import TRANSACTIONAL
-from whence.audit.history.tables import from_table, from_text
+from whence.audit.history.tables import from_table
 from whence.errors import HistoryError
 
 NUMBER = int(os.environ.get("WHENCE_HISTORIES", "3000"))
@@ -132,7 +132,7 @@ def test_the_order_of_rows_and_transaction_numbers_do_not_matter(number: int, tm
     (tmp_path / "b.txt").write_text("\n".join(sorted(lines, key=lambda line: line.split(",")[2], reverse=True)))
     assert check(read(tmp_path / "b.txt"), TRANSACTIONAL).levels == wanted
     text = re.sub(r"(\d+)\)", lambda found: f"{100 - int(found[1])})", "\n\n".join(lines))
-    again = from_text(tmp_path / "a.txt", text.encode())
+    again = read_text(tmp_path / "a.txt", text.encode())
     assert check(again, TRANSACTIONAL).levels == wanted
     assert again.origin is not None and sorted(again.origin) == list(range(1, 2 * len(lines), 2))
     names = ("session", "txn", "op", "kind", "key", "value")
@@ -170,7 +170,9 @@ def test_recorded_histories(large: bool) -> None:
     """Every one at every level; counts of patterns are those of an independent reference."""
     assert cases.DATA is not None
     for each in cases.recorded(large):
-        history = cases.load(each["file"])
+        path = cases.DATA / each["file"]
+        path = path / "history.bincode" if (path / "history.bincode").exists() else path
+        history = read(path)
         report = check(history, list(each["expected"]))
         assert report.levels == {k: v == "ok" for k, v in each["expected"].items()}, each["file"]
         transactional = {k: v for k, v in report.patterns.items() if k not in REGISTER_PATTERNS}

@@ -1,4 +1,4 @@
-"""Histories in the formats of others: Plume and PolySI, dbcop, Jepsen (Elle), and tables of operations.
+"""Histories in the formats of others: Plume and PolySI, AWDIT, dbcop, Cobra, Jepsen (Elle), and tables of operations.
 
 The tables at the end are all that knows which file has which format. Every reader gives transactions to `settle`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,22 +16,34 @@ from typing import Any, Final
 
 from whence.audit.history import edn
 from whence.audit.history.model import History, Op, Status, Transaction, settle
-from whence.audit.history.tables import decoded, from_table, from_text, read_parquet
+from whence.audit.history.tables import bad_line, decoded, from_table, from_text, read_parquet
 from whence.errors import HistoryError
 
 # -- which file has which format
 
 
 def discover(paths: list[Path]) -> list[Path]:
-    """The files of histories at and below these paths."""
+    """The histories below these paths: files, and folders that are one history (Cobra's logs)."""
     found: list[Path] = []
     for path in paths:
         if not path.exists():
             raise HistoryError(f"{path}: no such file or folder")
-        inside = [file for file in sorted(path.rglob("*")) if suffix_of(file) in READERS and file.is_file()]
-        if path.is_dir() and not inside:
-            raise HistoryError(f"{path}: no history in this folder ({', '.join(READERS)}, gzipped or not)")
-        found += inside if path.is_dir() else [path]
+        inside = _inside(path) if path.is_dir() else [path]
+        if not inside:
+            raise HistoryError(f"{path}: no history in this folder ({', '.join(READERS)}, gzipped or not; T<n>.log)")
+        found += inside
+    return found
+
+
+def _inside(folder: Path) -> list[Path]:
+    if _logs(folder):
+        return [folder]
+    found: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            found += _inside(path)
+        elif suffix_of(path) in READERS:
+            found.append(path)
     return found
 
 
@@ -40,7 +53,7 @@ def suffix_of(path: Path) -> str:
 
 
 def read(path: Path | str, form: str = "auto") -> History:
-    """The history in a file. `form`: one of `FORMATS`; auto looks at the name, then at the first bytes.
+    """The history in a file or folder. `form`: one of `FORMATS`; auto looks at the name, then at the first bytes.
 
     Raises HistoryError with file, line and text for what does not parse, and for a file that holds no operation.
     """
@@ -60,13 +73,22 @@ def read(path: Path | str, form: str = "auto") -> History:
 
 
 def _parsed(path: Path, form: str) -> History:
-    suffix = suffix_of(path) if form == "auto" else FORMATS[form]
-    if suffix == ".parquet":
+    if path.is_dir():
+        if form not in ("auto", "cobra") or not _logs(path):
+            raise HistoryError(f"{path}: a folder is a history of format cobra only, with files T<n>.log")
+        return read_cobra(path)
+    if form == "cobra":
+        raise HistoryError(f"{path}: a history of format cobra is a folder of files T<n>.log, not a file")
+    suffix = suffix_of(path)
+    if suffix == ".parquet" and form in ("auto", "parquet"):
         return _read_table(path)
     raw = content(path)
     if not raw.strip():
         raise HistoryError(f"{path}: holds no operation: the file is empty")
-    return READERS[suffix if suffix in READERS else _sniffed(path, raw)](path, raw)
+    if form == "auto":
+        return READERS[suffix if suffix in READERS else _sniffed(path, raw)](path, raw)
+    endings = FORMATS[form]
+    return READERS[suffix if suffix in endings else endings[0]](path, raw)
 
 
 def _sniffed(path: Path, raw: bytes) -> str:
@@ -89,7 +111,84 @@ def content(path: Path) -> bytes:
         raise HistoryError(f"{path}: cannot be read: {reason}") from None
 
 
-# -- dbcop's JSON
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+# -- plain text (Plume, PolySI) and AWDIT's hand-written test files
+
+AWDIT: Final = re.compile(r"([rw]) (\S+) (\S+)")
+
+
+def read_text(path: Path, raw: bytes) -> History:
+    """Plume's and PolySI's operations, or AWDIT's."""
+    return _read_awdit(path, raw) if raw[:200].lstrip()[1:2] == b" " else from_text(path, raw)
+
+
+def _read_awdit(path: Path, raw: bytes) -> History:
+    """`r key value` a line; a line of `-` ends a transaction, one of `=` a session. There is no initial value."""
+    sessions: list[list[Transaction]] = [[Transaction("0", "0")]]
+    for number, line in enumerate(decoded(path, raw).splitlines(), 1):
+        words = line.strip()
+        last = sessions[-1]
+        if not words:
+            continue
+        if set(words) == {"="}:
+            sessions.append([Transaction(str(len(sessions)), "0")])
+        elif set(words) == {"-"}:
+            last.append(Transaction(last[0].session, str(len(last))))
+        elif found := AWDIT.fullmatch(words):
+            last[-1].ops.append(Op(found[1] == "w", _number(found[2]), _number(found[3]), number))
+            last[-1].recorded = last[-1].recorded or number
+        else:
+            raise bad_line(path, number, line, "`r key value`, `w key value`, a line of - or a line of =")
+    return settle(str(path), [txn for session in sessions for txn in session if txn.ops])
+
+
+# -- dbcop: bincode (2019), JSON and its text form `.hist`
+
+HEADER: Final = 5
+"""Numbers before the strings: id, nodes, variables, transactions, events."""
+
+
+def read_bincode(path: Path, raw: bytes) -> History:
+    """bincode 1.x: little-endian, lengths of 64 bits. Value 0 is the initial one. Events that did not succeed are left
+    out."""
+    at = 8 * HEADER
+
+    def take(form: str, least: int = 0) -> Any:
+        """The next fields; B is a flag. `least`: they are a length of things that take this many bytes each."""
+        nonlocal at
+        try:
+            found = struct.unpack_from(form, raw, at)
+        except struct.error:
+            raise HistoryError(f"{path}, byte {at}: the file ends inside a record") from None
+        if "B" in form and max(found[0], found[-1]) > 1:
+            raise HistoryError(f"{path}, byte {at}: a flag is neither 0 nor 1; is it another format?")
+        at += struct.calcsize(form)
+        if least and found[0] * least > len(raw) - at:
+            raise HistoryError(f"{path}, byte {at - 8}: a length of {found[0]} is longer than the rest of the file")
+        return found[0] if len(found) == 1 else found
+
+    for _ in range(3):  # strings
+        length = take("<Q", 1)
+        at += length
+    txns: list[Transaction] = []
+    failed = 0
+    for session in range(take("<Q", 8)):
+        for number in range(take("<Q", 9)):
+            txn = Transaction(str(session), str(number))
+            for _ in range(take("<Q", 18)):
+                write, key, value, done = take("<BQQB")
+                failed += not done
+                if done:
+                    txn.ops.append(Op(bool(write), key, value or None, at - 18))
+            txn.status = Status.COMMITTED if take("<B") else Status.ABORTED
+            txns.append(txn)
+    if at != len(raw):
+        raise HistoryError(f"{path}, byte {at}: {len(raw) - at} bytes after the end of the history")
+    notes = [f"{failed} operations that did not succeed were left out"] if failed else []
+    return settle(str(path), txns, notes=notes)
 
 
 def read_dbcop(path: Path, data: Any) -> History:
@@ -116,6 +215,102 @@ def _event(where: str, event: Any) -> Op:
     raise HistoryError(f"{where}: {event!r} is neither a Read nor a Write with variable and version")
 
 
+TXN: Final = re.compile(r"\[([^\[\]]*)\](!?)")
+EVENT: Final = re.compile(r"(\w+)(?:(:=)(\w+)|==(\w+|\?))")
+
+
+def read_hist(path: Path, raw: bytes) -> History:
+    """`[x:=1 y==2]` a transaction, `!` after it: not committed; dashes between sessions; `//` begins a comment."""
+    txns: list[Transaction] = []
+    session = number = 0
+    for at, line in enumerate(decoded(path, raw).splitlines(), 1):
+        rest = line.partition("//")[0].strip()
+        if rest and set(rest) == {"-"}:
+            session, number = session + 1, 0
+            continue
+        while rest:
+            found = TXN.match(rest)
+            if found is None:
+                raise bad_line(path, at, line, "transactions such as [x:=1 y==2], or dashes between sessions")
+            ops = []
+            for word in found[1].split():
+                if (event := EVENT.fullmatch(word)) is None:
+                    raise bad_line(
+                        path, at, word, "an event: x:=1 (write), x==1 (read), x==? (read of the initial value)"
+                    )
+                value = event[3] or event[4]
+                ops.append(Op(bool(event[2]), event[1], None if value == "?" else _number(value), at))
+            txns.append(
+                Transaction(str(session), str(number), ops, Status.ABORTED if found[2] else Status.COMMITTED, at)
+            )
+            number += 1
+            rest = rest[found.end() :].strip()
+    return settle(str(path), txns)
+
+
+# -- Cobra: a folder of `T<n>.log`, one binary file a session
+
+LOG: Final = re.compile(r"T(-?\d+)\.log(\.gz)?")
+INITIAL: Final = (0xBEBEEBEE, 0xDEADBEEF)
+"""Write ids that mean the initial value: never written, no such key."""
+COLLECTION: Final = (0x23332333, 0x66666666)
+"""Write ids that mark reads of Cobra's garbage collection."""
+FIELDS: Final = {ord("S"): 1, ord("W"): 3, ord("R"): 4, ord("C"): 1, ord("A"): 1}
+"""Kind of a record -> how many big-endian 64-bit integers follow it."""
+
+
+def _logs(folder: Path) -> list[Path]:
+    """The logs of the sessions, by number."""
+    found = [(int(name[1]), path) for path in folder.iterdir() if (name := LOG.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def read_cobra(folder: Path) -> History:
+    """The write id is the value of a write; a read names it. What a log leaves open is dropped, and said."""
+    txns: list[Transaction] = []
+    notes: list[str] = []
+    skipped = 0
+    for path in _logs(folder):
+        skipped += _session(path, path.name.partition(".")[0], content(path), txns, notes)
+    if skipped:
+        notes.append(f"{skipped} reads of Cobra's garbage collection were left out")
+    return settle(str(folder), txns, notes=notes)
+
+
+def _session(path: Path, session: str, raw: bytes, txns: list[Transaction], notes: list[str]) -> int:
+    """Read one log; returns how many reads of the garbage collection it has."""
+    at = skipped = 0
+    txn: Transaction | None = None
+    while at < len(raw):
+        fields = FIELDS.get(raw[at])
+        if fields is None:
+            raise HistoryError(f"{path}, byte {at}: {raw[at]:#04x} begins no record (S, W, R, C or A)")
+        if at + 1 + 8 * fields > len(raw):
+            notes.append(f"{path}, byte {at}: the log ends inside a record")
+            break
+        kind = chr(raw[at])
+        numbers = struct.unpack_from(f">{fields}q", raw, at + 1)
+        if kind == "S":
+            if txn is not None:
+                raise HistoryError(f"{path}, byte {at}: transaction {numbers[0]} begins inside transaction {txn.name}")
+            txn = Transaction(session, str(numbers[0]))
+        elif txn is None:
+            raise HistoryError(f"{path}, byte {at}: a record {kind} outside of a transaction")
+        elif kind in "CA":
+            txn.status = Status.COMMITTED if kind == "C" else Status.ABORTED
+            txns.append(txn)
+            txn = None
+        elif (wid := numbers[0 if kind == "W" else 1]) in COLLECTION:
+            skipped += 1
+        else:
+            key = numbers[1 if kind == "W" else 2]
+            txn.ops.append(Op(kind == "W", key, None if wid in INITIAL else wid, at))
+        at += 1 + 8 * fields
+    if txn is not None:
+        notes.append(f"{path}: the log ends inside transaction {txn.name}, which was dropped")
+    return skipped
+
+
 # -- Jepsen's histories, as Elle takes them: list-append and rw-register, in EDN or JSON
 
 OUTCOMES: Final = {"ok": Status.COMMITTED, "fail": Status.ABORTED} | dict.fromkeys(
@@ -123,13 +318,9 @@ OUTCOMES: Final = {"ok": Status.COMMITTED, "fail": Status.ABORTED} | dict.fromke
 )
 
 
-JSON: Final = re.compile(rb'\s*(\[\s*\[|[\[{\s]*")')
-"""How arrays of arrays and of objects begin; keys in EDN are keywords."""
-
-
 def read_edn(path: Path, raw: bytes) -> History:
-    """One map a line, or vectors of maps; or all that as JSON."""
-    if JSON.match(raw):
+    """One map a line, or vectors of maps."""
+    if raw.lstrip().startswith((b"[[", b'[{"', b'{"')):
         return read_json(path, raw)
 
     def rows() -> Iterator[tuple[int, Any]]:
@@ -253,17 +444,25 @@ def _read_table(path: Path, _: bytes = b"") -> History:
 
 
 READERS: Final[dict[str, Callable[[Path, bytes], History]]] = {
-    ".txt": from_text,
+    ".txt": read_text,
     ".edn": read_edn,
     ".json": read_json,
     ".jsonl": read_json,
+    ".bincode": read_bincode,
+    ".hist": read_hist,
     ".parquet": _read_table,
 }
 """By the ending of the name."""
-FORMATS: Final = {"text": ".txt", "elle": ".edn", "json": ".json", "parquet": ".parquet"}
-"""Name on the command line -> an ending of files of this format."""
+FORMATS: Final[dict[str, tuple[str, ...]]] = {
+    "text": (".txt",),
+    "elle": (".edn", ".json", ".jsonl"),
+    "json": (".json",),
+    "dbcop": (".json", ".bincode", ".hist"),
+    "parquet": (".parquet",),
+}
+"""Name on the command line -> endings of files of this format. A file with any other ending is read as the first."""
 BEGINS: Final[dict[str, tuple[bytes, ...]]] = {
-    ".txt": (b"w(", b"r("),
+    ".txt": (b"w(", b"r(", b"w ", b"r "),
     ".edn": (b"{:", b"[{:", b"[ {:", b"#jepsen", b";"),
     ".parquet": (b"PAR1",),
     ".json": (b"[", b"{"),

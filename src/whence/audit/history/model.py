@@ -48,7 +48,7 @@ class Op(NamedTuple):
     key: Key
     value: Value
     line: int = 0
-    """The line of the file that it stands in."""
+    """Where it stands in the file: the line, or the byte in a binary file."""
 
     def __str__(self) -> str:
         if isinstance(self.value, tuple):

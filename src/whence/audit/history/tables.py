@@ -260,9 +260,7 @@ def _numbered(path: Path, raw: bytes) -> dict[int, bytes]:
     for number, line in enumerate(decoded(path, raw).splitlines(), 1):
         if line.strip():
             if LINE.fullmatch(line) is None:
-                shown = line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
-                wanted = "an operation such as w(1,7,0,0): [rw](key,value,session,txn)"
-                raise HistoryError(f"{path}, line {number}: {shown!r} is not {wanted}")
+                raise bad_line(path, number, line, "an operation such as w(1,7,0,0): [rw](key,value,session,txn)")
             found[number] = line.encode()
     return found
 
@@ -276,3 +274,9 @@ def decoded(path: Path, raw: bytes) -> str:
         raise HistoryError(
             f"{path}, line {line}: no text (byte {raw[error.start]:#04x}); is it another format?"
         ) from None
+
+
+def bad_line(path: Path, line: int, text: str, wanted: str) -> HistoryError:
+    """The error for a line that does not parse."""
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return HistoryError(f"{path}, line {line}: {shown!r} is not {wanted}")
