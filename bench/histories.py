@@ -197,16 +197,15 @@ def told(report: Any, took: float) -> Row:
 
 
 def from_text(path: Path) -> Row:
-    from whence.audit.history import check
-    from whence.audit.history.formats import read_text
+    from whence.audit.history import check, read
 
     for _ in range(2):
         started = time.perf_counter()
-        columns = read_text(path, path.read_bytes())
-        read = time.perf_counter() - started
+        columns = read(path)
+        parsed = time.perf_counter() - started
         report = check(columns)
         took = time.perf_counter() - started
-    return {**told(report, took), "parse_s": read}
+    return {**told(report, took), "parse_s": parsed}
 
 
 def on_spark(path: Path) -> Row:

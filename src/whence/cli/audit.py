@@ -20,7 +20,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from whence.audit import audit_files
-from whence.audit.conform.broadcast import read_histories
 from whence.audit.spark.driver import PAGE
 from whence.audit.spark.foreign import audit_logs
 from whence.audit.spark.place import is_local, join, place_of
@@ -49,7 +48,7 @@ def audit(args: argparse.Namespace) -> int:
         return _watch(args)
     shiviz = args.format == "shiviz"
     command = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
-    refused = args.format in ("otel", "broadcast") and _import(args)
+    refused = args.format == "otel" and _import(args)
     began = time.monotonic()
     if shiviz:
         found = audit_logs(args.paths, args.out, args.parser, args.delimiter)
@@ -86,7 +85,7 @@ def _check(args: argparse.Namespace) -> None:
     for wrong, text in (
         (args.once and not follow, "--once is for --follow"),
         (not shiviz and (args.parser or args.delimiter), "--parser and --delimiter are for --format shiviz"),
-        (args.order and args.format in ("whence", "shiviz"), "--order is for --format otel and --format broadcast"),
+        (args.order and args.format != "otel", "--order is for --format otel"),
         (follow and len(args.paths) > 1, "--follow watches one directory"),
         (follow and args.format != "whence", "--follow reads whence traces"),
         (shiviz and args.measure, "--measure is for whence traces"),
@@ -108,8 +107,7 @@ def _session(args: argparse.Namespace) -> SparkSession:
 
 def _import(args: argparse.Namespace) -> int:
     """What another system recorded, as a trace in --out, which is then audited; returns how much was refused."""
-    reader = read_spans if args.format == "otel" else read_histories
-    made = reader(list(map(Path, args.paths)), order=args.order or "causal")
+    made = read_spans(list(map(Path, args.paths)), order=args.order or "causal")
     for refused in made.refused[:REFUSALS]:
         print(f"whence: {refused}", file=sys.stderr)
     if len(made.refused) > REFUSALS:

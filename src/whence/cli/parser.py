@@ -300,13 +300,12 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
   whence audit traces --out verdicts --follow                 while the traces grow
   whence audit logs --out verdicts --format shiviz            logs with vector clocks
   whence audit spans.json --out verdicts --format otel        OpenTelemetry spans, OTLP JSON
-  whence audit history.edn --out verdicts --format broadcast  of a broadcast workload (Maelstrom, Jepsen)
 
 Exit code 0: clean, 1: violations found, 2: bad input, 3: no violation, but something cannot be judged because the
 traces are not complete (table doubts), or too short for an --error-rate (table rates). docs/pipeline.md
 """,
         {
-            "format": ("whence", "shiviz", "otel", "broadcast"),
+            "format": ("whence", "shiviz", "otel"),
             "order": ("unordered", "fifo", "causal", "reliable"),
             "verdicts": ("sparse", "all"),
             **_ENGINES,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from whence.audit.judge import Causality, Counts, Report, Verdict, judge
 from whence.audit.judge.report import report as report_on
-from whence.audit.trace import Row, in_causal_order
+from whence.audit.trace import Row
 from whence.errors import TraceError, UnknownOrder, UsageError
 
 IN_ORDER, INVERTED, FIFO_INVERTED, OVER_GAP, AFTER_GAP, DUPLICATE, UNKNOWN = Verdict
@@ -349,9 +349,8 @@ def test_a_trace_with_a_hole_is_not_judged() -> None:
         judge([rows[0], Row("r2", "c", "a", 0, 0, "publish")])
 
 
-def test_a_false_trace_does_not_stall_the_replay() -> None:
+def test_a_false_trace_does_not_stall_the_judge() -> None:
     """a delivers y before it publishes x, b delivers x before it publishes y: no run did that."""
     kinds = (("a", "deliver", "y"), ("a", "publish", "x"), ("b", "deliver", "x"), ("b", "publish", "y"))
     rows = [Row("r", "c", m, i % 2, i, kind, event=e) for i, (m, kind, e) in enumerate(kinds)]
-    assert len(list(in_causal_order(rows))) == 4
     assert judge(rows).total.unknown == 1

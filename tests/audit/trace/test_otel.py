@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from whence.audit.judge import judge
+from whence.audit.trace import read
 from whence.audit.trace.otel import COUNTER, read_spans
+from whence.cli import main
 
 PRODUCER, CONSUMER = 4, 5
 
@@ -100,3 +104,19 @@ def test_bad_input_is_named_with_file_and_line(tmp_path: Path) -> None:
         assert [(r.file, r.line) for r in made.refused] == [(str(tmp_path / "odd.json"), 3)], text[:80]
         assert reason in made.refused[0].reason
         assert judge(made.rows, complete=False).ok
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("a.json"), QUESTION, ANSWER, RIGHT)
+    audit = ["audit", "--engine", "local", "--out", "out", "--format", "otel"]
+    for _ in range(2):
+        assert main([*audit, "a.json", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["clean"] and said["members"] == 3
+    assert judge(list(read("out/imported.parquet"))).ok
+    assert main([*audit, str(write(Path("odd.json"), QUESTION, ANSWER, "no JSON"))]) == 3
+    assert "odd.json: line 3: no OTLP request" in capsys.readouterr().err
+    (tmp_path / "bad.json").write_text("no JSON")
+    assert main([*audit, "bad.json"]) == 2
+    assert "bad.json: line 1: no OTLP request" in capsys.readouterr().err

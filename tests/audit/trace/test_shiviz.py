@@ -1,17 +1,14 @@
-"""ShiViz in and out: other people's logs are read, and ours obey what the viewer demands."""
+"""Logs for the ShiViz viewer, which other people wrote."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from tests.data import recorded
-from whence.audit.trace import Row, shiviz
-from whence.audit.trace.shiviz import DELIMITER, EXPRESSION, Record, compile_expression, load_log, parse_log, to_log
+from whence.audit.trace.shiviz import EXPRESSION, compile_expression, load_log, parse_log
 from whence.errors import TraceError, UsageError
 
 AKKA = r"\[\w+\] \[(?<date>([^ ]+ [^ ]+))\] [^ ]+ \[akka://Broadcast/user/(?<host>\w+)\] (?<clock>.*\}) (?<event>.*)"
@@ -19,61 +16,6 @@ FACEBOOK = (
     r"(?<ip>(\d{1,3}\.){3}\d{1,3}) (?<date>(\d{1,2}/){2}\d{4} (\d{2}:){2}\d{2} (AM|PM)) "
     r"(?<action>(INFO|GET|POST)) (?<event>.*)\n(?<host>\w*) (?<clock>.*)"
 )
-
-
-def triangle() -> list[Row]:
-    """a publishes cause; b delivers it and publishes effect; effect reaches c first and waits; d joins from c."""
-    steps = [
-        ("a#1", "join", {"reason": "genesis"}),
-        ("b#1", "join", {"reason": "genesis"}),
-        ("c#1", "join", {"reason": "genesis"}),
-        ("a#1", "publish", {"event": "cause"}),
-        ("a#1", "deliver", {"event": "cause"}),
-        ("b#1", "receive", {"event": "cause", "peer": "a#1"}),
-        ("b#1", "deliver", {"event": "cause"}),
-        ("b#1", "publish", {"event": "effect"}),
-        ("b#1", "deliver", {"event": "effect"}),
-        ("c#1", "receive", {"event": "effect", "peer": "b#1"}),
-        ("c#1", "send", {"peer": "a#1"}),
-        ("c#1", "receive", {"event": "cause", "peer": "a#1"}),
-        ("c#1", "deliver", {"event": "cause"}),
-        ("c#1", "snapshot", {"token": "t1"}),
-        ("c#1", "deliver", {"event": "effect"}),
-        ("d#1", "join", {"reason": "snapshot", "peer": "c#1", "token": "t1"}),
-        ("d#1", "crash", {}),
-        ("d#2", "join", {"reason": "checkpoint", "peer": "d#1"}),
-        ("d#2", "deliver", {"event": "effect"}),
-    ]
-    lseq: Counter[str] = Counter()
-    rows = []
-    for t, (member, kind, more) in enumerate(steps):
-        rows.append(Row("run", "main", member, lseq[member], t, kind, **more))
-        lseq[member] += 1
-    return rows
-
-
-def viewer_objects(records: list[Record]) -> list[str]:
-    """What the viewer refuses: a host's entries are 1, 2, 3, ...; every entry of a clock names a record that is there;
-    and a clock is no more and no less than what its host had before and what the named records bring."""
-    at = {(r.host, r.own): r.clock for r in records}
-    hosts = Counter(r.host for r in records)
-    objections = [f"{h} does not count 1..{n}" for h, n in hosts.items() if any((h, i + 1) not in at for i in range(n))]
-    if len(at) != len(records):
-        objections.append("two records of one step")
-    for record in records:
-        causes = [at.get((host, n)) for host, n in record.clock.items() if host != record.host]
-        if record.own > 1:
-            causes.append(at.get((record.host, record.own - 1)))
-        if None in causes:
-            objections.append(f"{record.host} {record.own} names a record that is not there")
-            continue
-        merged = {record.host: record.own}
-        for clock in causes:
-            assert clock is not None
-            merged |= {host: max(n, merged.get(host, 0)) for host, n in clock.items()}
-        if merged != record.clock:
-            objections.append(f"{record.host} {record.own}: {record.clock} should be {merged}")
-    return objections
 
 
 @pytest.mark.parametrize(
@@ -93,44 +35,17 @@ def test_logs_of_others_are_read_whole(
     assert [line for line, _ in log.passed_over] == passed_over
 
 
-def test_our_logs_are_what_the_viewer_demands(tmp_path: Path) -> None:
-    (tmp_path / "run.log").write_text("".join(shiviz.to_log(triangle())))
-    text = (tmp_path / "run.log").read_text()
-    assert text.split("\n")[:2] == [EXPRESSION, ""]
-    log = load_log(tmp_path / "run.log")
-    assert len(log.records) == 18 and not log.passed_over  # all but the send
-    assert viewer_objects(log.records) == []
-    seen = {(r.host, r.event): r.clock for r in log.records}
-    assert seen["b#1", "publish effect"] == {"b#1": 4, "a#1": 2}
-    assert seen["c#1", "receive effect from b#1"] == {"c#1": 2, "b#1": 4, "a#1": 2}
-    assert seen["d#1", "join (snapshot) of c#1"] == {"d#1": 1, "c#1": 5, "b#1": 4, "a#1": 2}
-    assert seen["d#2", "join (checkpoint) of d#1"]["d#1"] == 2
-    assert log.records[0].line == 3
-
-
-def test_the_viewers_demands_can_fail() -> None:
-    records = parse_log("".join(to_log(triangle())).split("\n", 2)[2]).records
-    assert viewer_objects(records[1:]) and viewer_objects([*records, records[0]])
-    wrong = [r if r.event != "publish effect" else Record("b#1", {"b#1": 4}, r.event, 1) for r in records]
-    assert viewer_objects(wrong)
-
-
-def test_order_of_rows_and_clocks_of_members_do_not_matter() -> None:
-    rows = triangle()
-    skewed = [replace(row, t_ns=-row.t_ns) for row in rows[::-1]]
-    records, others = (parse_log("".join(to_log(some)).split("\n", 2)[2]).records for some in (rows, skewed))
-    assert {(r.host, r.own): (r.clock, r.event) for r in records} == {
-        (r.host, r.own): (r.clock, r.event) for r in others
-    }
-
-
-def test_several_runs_become_several_executions(tmp_path: Path) -> None:
-    second = [replace(row, run="second") for row in triangle()]
-    (tmp_path / "runs.log").write_text("".join(shiviz.to_log([*triangle(), *second])))
-    assert (tmp_path / "runs.log").read_text().split("\n")[1] == DELIMITER
+def test_a_file_for_the_viewers_upload(tmp_path: Path) -> None:
+    """It begins with the expression and the delimiter."""
+    record = 'a {"a":1}\nfine\n'
+    (tmp_path / "run.log").write_text(f"{EXPRESSION}\n\n{record}")
+    (one,) = load_log(tmp_path / "run.log").records
+    assert (one.host, one.own, one.event, one.line) == ("a", 1, "fine", 3)
+    (tmp_path / "runs.log").write_text(
+        f"{EXPRESSION}\n=== (?<trace>.*) ===\n=== first ===\n{record}=== second ===\n{record}"
+    )
     log = load_log(tmp_path / "runs.log")
-    assert Counter(r.execution for r in log.records) == {"run main": 18, "second main": 18}
-    assert not log.passed_over
+    assert [(r.execution, r.line) for r in log.records] == [("first", 4), ("second", 7)] and not log.passed_over
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.lab.sim.runs import Run
 from tests.long import few
 from whence.audit.judge import judge
 from whence.audit.judge.report import report
-from whence.audit.trace import by_member, in_causal_order
+from whence.audit.trace import by_member
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import load
 
@@ -74,7 +74,7 @@ def test_rows_are_numbered_without_gaps_and_causes_come_first() -> None:
     times = [r.t_ns for r in rows]
     assert times == sorted(times)
     seen: set[str | None] = set()
-    for row in in_causal_order(rows):
+    for row in rows:
         if row.kind == "publish":
             seen.add(row.event)
         if row.kind in ("receive", "deliver"):

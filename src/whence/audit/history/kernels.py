@@ -83,10 +83,14 @@ def match(
 
 
 @compiled
-def _slot(value: int, mask: int) -> int:
-    h = np.uint64(value) * np.uint64(0xC2B2AE3D27D4EB4F)
+def _slot(table: Ints, value: Longs, i: int) -> int:
+    """Where in the hash table an operation with the value of operation i is, or would be."""
+    h = np.uint64(value[i]) * np.uint64(0xC2B2AE3D27D4EB4F)
     h ^= h >> np.uint64(29)
-    return np.int64((h * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(20)) & mask  # type: ignore[return-value]
+    at = np.int64((h * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(20)) & (table.size - 1)
+    while table[at] >= 0 and value[table[at]] != value[i]:
+        at = (at + 1) & (table.size - 1)
+    return at  # type: ignore[return-value]
 
 
 @compiled
@@ -105,19 +109,14 @@ def _match(begin: Longs, value: Longs, txn: Ints, kind: Bytes, again: Bytes, sou
         for i in range(begin[x], begin[x + 1]):
             if (kind[i] != FINAL and kind[i] != OVERWRITTEN) or value[i] == NOTHING:
                 continue
-            at = _slot(value[i], size - 1)
-            while table[at] >= 0 and value[table[at]] != value[i]:
-                at = (at + 1) & (size - 1)
+            at = _slot(table, value, i)
             again[i] = table[at] >= 0
             if table[at] < 0 or (kind[i] == FINAL and kind[table[at]] != FINAL):
                 table[at] = i
         for i in range(begin[x], begin[x + 1]):
             if (kind[i] != READ and kind[i] != NOT_OWN) or value[i] == NOTHING:
                 continue
-            at = _slot(value[i], size - 1)
-            while table[at] >= 0 and value[table[at]] != value[i]:
-                at = (at + 1) & (size - 1)
-            w = table[at]
+            w = table[_slot(table, value, i)]
             if w < 0:
                 kind[i] = THIN
             elif txn[w] == txn[i]:
@@ -486,27 +485,22 @@ def strong(total: int, begin: Longs, after: Ints) -> Ints:
                 index[node] = low[node] = clock
                 stack[held] = node
                 held += 1
-            deeper = False
             while at[node] < begin[node + 1]:
                 other = after[at[node]]
                 at[node] += 1
                 if index[other] == 0:
                     path[depth] = other
                     depth += 1
-                    deeper = True
                     break
                 if component[other] < 0:
                     low[node] = min(low[node], low[other])
-            if deeper:
-                continue
-            depth -= 1
-            if low[node] == index[node]:
-                while True:
-                    held -= 1
-                    component[stack[held]] = count
-                    if stack[held] == node:
-                        break
-                count += 1
-            if depth:
-                low[path[depth - 1]] = min(low[path[depth - 1]], low[node])
+            else:  # all that follow it are done
+                depth -= 1
+                if low[node] == index[node]:
+                    while component[node] < 0:
+                        held -= 1
+                        component[stack[held]] = count
+                    count += 1
+                if depth:
+                    low[path[depth - 1]] = min(low[path[depth - 1]], low[node])
     return component

@@ -89,9 +89,10 @@ class History:
     """Keys and values that aborted transactions wrote."""
     notes: list[str] = field(default_factory=list)
     """Trouble with the input that a verdict rests on, in words."""
-    key_names: Any = None
-    """Code -> key; None: the code is the key."""
-    value_names: Any = None
+    key_names: Sequence[Any] = ()
+    """By code."""
+    value_names: Sequence[Any] | None = None
+    """By code; None: the code is the value."""
     session_names: Sequence[str] = ()
     labels: Any = None
     """Of each transaction: its own number or name."""
@@ -127,12 +128,12 @@ class History:
         return f"t{self.labels[t]}" if self._unique else f"s{self.place(t)[0]}/t{self.labels[t]}"
 
     def key_of(self, code: int) -> Key:
-        return int(code) if self.key_names is None else _plain(self.key_names[code])
+        return self.key_names[code]  # type: ignore[no-any-return]
 
     def value_of(self, code: int) -> Value:
         if code == NOTHING:
             return None
-        return int(code) if self.value_names is None else _plain(self.value_names[code])
+        return int(code) if self.value_names is None else self.value_names[code]
 
     def where(self, i: int) -> str:
         """Where operation i stands, for a message."""
@@ -163,10 +164,6 @@ class History:
             for op in self.ops(t):
                 value = list(op.value) if isinstance(op.value, tuple) else op.value
                 yield [*self.place(t), write if op.write else "r", op.key, value]
-
-
-def _plain(name: Any) -> Any:
-    return name.item() if isinstance(name, np.generic) else name
 
 
 def settle(file: str, txns: Iterable[Transaction], lists: bool = False, notes: Iterable[str] = ()) -> History:

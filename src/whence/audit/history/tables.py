@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,10 +86,10 @@ def from_table(table: Any, file: str) -> History:
 
 def _recorded(table: Any, file: str, lines: Ints | None = None) -> tuple[History, Bytes | None]:
     """All transactions, and the status of each (None: all committed). `lines`: of each row, its line in a text file."""
-    names, session = _coded(table["session"])
+    session, names = _coded(table["session"])
     txn = _longs(table["txn"])
     op = _longs(table["op"]) if "op" in table.column_names else np.arange(txn.size)
-    key, key_names, keys = _coded_keys(table["key"])
+    key, key_names = _coded(table["key"])
     kind = _dictionary(table["kind"])
     write = np.array([word != "r" for word in kind.dictionary.to_pylist()], np.uint8)[kind.indices.to_numpy()]
     order = _sorted(file, names, session, txn, op)
@@ -110,7 +111,7 @@ def _recorded(table: Any, file: str, lines: Ints | None = None) -> tuple[History
         write[order],
         key[order],
         value[order] if lists is None else np.empty(0, np.int64),
-        keys,
+        len(key_names),
         _longs(table["seq"])[order[new]] if "seq" in table.column_names else None,
         key_names=key_names,
         value_names=value_names,
@@ -181,32 +182,19 @@ def _longs(array: Any) -> Longs:
     return np.asarray(filled.to_numpy(zero_copy_only=False) if isinstance(filled, pa.Array) else filled.to_numpy())
 
 
-def _coded(column: Any) -> tuple[Any, Ints]:
-    """Names in order, and the number of each row's name."""
+def _coded(column: Any) -> tuple[Ints, Sequence[Any]]:
+    """Names as numbers from 0, and the name of each number. Small integers are their own numbers."""
+    if pa.types.is_integer(column.type) and len(column):
+        ends = compute.min_max(column).as_py()
+        if ends["min"] >= 0 and ends["max"] < 4 * len(column) + 1000:
+            return column.to_numpy().astype(np.int32), range(ends["max"] + 1)
     coded = _dictionary(column)
-    words = np.array(coded.dictionary.to_pylist(), dtype=object)
-    order = np.argsort(words if pa.types.is_integer(column.type) else words.astype(str), kind="stable")
-    rank = np.empty(order.size, np.int32)
-    rank[order] = np.arange(order.size)
-    return words[order], rank[coded.indices.to_numpy()]
+    return coded.indices.to_numpy().astype(np.int32), coded.dictionary.to_pylist()
 
 
 def _dictionary(column: Any) -> Any:
-    coded = column.combine_chunks()
-    coded = coded if pa.types.is_dictionary(coded.type) else coded.dictionary_encode()
-    return coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
-
-
-def _coded_keys(column: Any) -> tuple[Ints, Any, int]:
-    """Keys as numbers from 0, the names of these numbers (None: themselves), and how many there are."""
-    number = pa.types.is_integer(column.type)
-    if number and len(column):
-        ends = compute.min_max(column).as_py()
-        if ends["min"] >= 0 and ends["max"] < 4 * len(column) + 1000:
-            return column.to_numpy().astype(np.int32), None, ends["max"] + 1
-    coded = _dictionary(column)
-    names = coded.dictionary.to_numpy() if number else coded.dictionary.to_pylist()
-    return coded.indices.to_numpy().astype(np.int32), names, len(names)
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    return coded.combine_chunks()
 
 
 # -- plain text

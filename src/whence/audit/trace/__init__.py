@@ -1,7 +1,6 @@
 """The trace of a run: schema, writers, readers, ShiViz. Independent of the protocol."""
 
-from whence.audit.trace.read import read, trace_files
-from whence.audit.trace.replay import by_member, in_causal_order
+from whence.audit.trace.read import by_member, read, trace_files
 from whence.audit.trace.schema import COLUMNS, KINDS, PARQUET, TRACE_VERSION, Column, Row
 from whence.audit.trace.write import JsonlTrace, MemoryTrace, ParquetTrace, RotatingTrace, TraceWriter, open_trace
 
@@ -18,7 +17,6 @@ __all__ = [
     "Row",
     "TraceWriter",
     "by_member",
-    "in_causal_order",
     "open_trace",
     "read",
     "trace_files",

@@ -8,14 +8,14 @@ process's steps in an attribute. Other spans with that attribute are steps, too:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from whence.audit.trace.foreign import ForeignStep, Imported, NotTaken, event_id, rows
+from whence.audit.trace.schema import Row
 from whence.errors import TraceError
 
 COUNTER: Final = "whence.counter"
@@ -23,6 +23,10 @@ COUNTER: Final = "whence.counter"
 
 _PRODUCER: Final = (4, "SPAN_KIND_PRODUCER")
 _CONSUMER: Final = (5, "SPAN_KIND_CONSUMER")
+
+
+_Name = tuple[str, str]
+"""Trace and span: by what others name a span."""
 
 
 class _Attribute(msgspec.Struct):
@@ -49,8 +53,7 @@ class _Span(msgspec.Struct, rename="camel"):
     file: str = ""
 
     @property
-    def at(self) -> tuple[str, str]:
-        """By what others name it."""
+    def at(self) -> _Name:
         return self.trace_id, self.span_id
 
 
@@ -71,25 +74,81 @@ class _Request(msgspec.Struct, rename="camel"):
     resource_spans: list[_ResourceSpans]
 
 
+class NotTaken(NamedTuple):
+    """A part of a file that was not imported, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: line {self.line}: {self.reason}"
+
+
+class Imported(NamedTuple):
+    """The rows of a trace, and the parts of the files that are not in it."""
+
+    rows: list[Row]
+    refused: list[NotTaken]
+
+
+class _Step(NamedTuple):
+    """What a process did in a span."""
+
+    number: int
+    """The process's own count of its steps: 0, 1, 2, ... or 1, 2, 3, ..."""
+    kind: str
+    """publish, deliver, or step: anything else that the process counted."""
+    events: tuple[str, ...]
+    span: _Span
+
+
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
 _decode = msgspec.json.Decoder(_Request).decode
 _NO_REQUEST: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_spans(paths: Iterable[Path], *, order: str = "causal") -> Imported:
-    """The spans in these files as one run."""
+    """The spans in these files as one run. Of two steps of a process with the same number the first is taken."""
     refused: list[NotTaken] = []
     spans = [span for path in paths for span in _spans(path, refused)]
-    sent = {s.at: event_id(":".join(s.at), s.process) for s in spans if s.kind in _PRODUCER}
+    sent = {s.at: f"{s.trace_id}:{s.span_id}@{s.process}#1" for s in spans if s.kind in _PRODUCER}
     known = {span.at for span in spans}
-    steps: list[ForeignStep] = []
+    steps: dict[str, dict[int, _Step]] = {}
     for span in spans:
         try:
-            steps += _steps(span, sent, known)
+            step = _step(span, sent, known)
+            if step is None:
+                continue
+            first = steps.setdefault(span.process, {}).setdefault(step.number, step).span
+            if first is not span:
+                again = f"a second time, as in {first.file}: line {first.line}"
+                raise ValueError(f"{span.process} counts {step.number} {again}")
         except ValueError as why:
             refused.append(NotTaken(span.file, span.line, f"span {span.span_id}: {why}"))
-    made = rows(steps, "otel", order)
-    return Imported(made.rows, refused + made.refused)
+    return Imported(_rows(steps, order), refused)
+
+
+def _rows(steps: Mapping[str, Mapping[int, _Step]], order: str) -> list[Row]:
+    """The steps of each process by its own counter. A missing number leaves a gap, and what depends on it is in doubt.
+    Counters start at the smallest number found, 0 or 1: a process that starts there joins with an empty history and
+    promises `order`; of any other the first steps are missing."""
+    first = min(1, *(min(mine) for mine in steps.values()), 1)
+    out: list[Row] = []
+    for process, mine in steps.items():
+        member, lseq, due = f"{process}#1", 1, first
+        if first in mine:
+            t_ns = _nanoseconds(mine[first].span.start_time_unix_nano)
+            out.append(Row("otel", "", member, 0, t_ns, "join", reason="genesis", order=order))
+        for number, kind, events, span in sorted(mine.values(), key=lambda step: step.number):
+            t_ns = _nanoseconds(span.start_time_unix_nano)
+            lseq += number - due  # numbers that are missing
+            for event in events or (None,):
+                origin = event.partition("@")[2] if event else None
+                out.append(Row("otel", "", member, lseq, t_ns, kind, event=event, origin=origin or None))
+                lseq += 1
+            due = number + 1
+    return out
 
 
 def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Span]:
@@ -122,43 +181,33 @@ def _placed(request: _Request, path: Path, line: int) -> Iterator[_Span]:
                 yield span
 
 
-def _steps(span: _Span, sent: dict[tuple[str, str], str], known: set[tuple[str, str]]) -> Iterator[ForeignStep]:
-    """The step of this span; none for a span without a counter that neither sends nor receives. ValueError: the step
+def _step(span: _Span, sent: Mapping[_Name, str], known: set[_Name]) -> _Step | None:
+    """The step of this span; none of a span without a counter that neither sends nor receives. ValueError: the step
     cannot be used."""
     sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
-    number = _number(span.attributes)
-    if number is None and not sends and not takes:
-        return
-    if number is None:
+    counter = next((attribute.value for attribute in span.attributes if attribute.key == COUNTER), None)
+    if counter is None and not sends and not takes:
+        return None
+    if counter is None:
         raise ValueError(
             f"no attribute {COUNTER!r}: it has to count the steps of its process (0, 1, 2, ...), as times of "
             "different machines order nothing"
         )
+    try:
+        number = msgspec.convert(counter.get("intValue"), _Count, strict=False)
+    except msgspec.ValidationError:
+        raise ValueError(f"the attribute {COUNTER!r} is {str(counter)[:60]}, not an intValue of 0 or more") from None
     if not span.process:
         raise ValueError("its resource has neither service.instance.id nor service.name: nobody knows whose step it is")
-    events: tuple[str, ...] = ()
     if sends:
-        events = (sent[span.at],)
-    elif takes:
-        linked = [(link.trace_id, link.span_id) for link in span.links] or [(span.trace_id, span.parent_span_id)]
-        wanted = [at for at in dict.fromkeys(linked) if at[1] and (at in sent or at not in known)]
-        if not wanted:
-            raise ValueError("a consumer span without a link to a producer span")
-        events = tuple(sent.get(at, f"{at[0]}:{at[1]}") for at in wanted)
-    kind = "publish" if sends else "deliver" if takes else "step"
-    t_ns = _nanoseconds(span.start_time_unix_nano)
-    yield ForeignStep(span.process, number, kind, events, t_ns, span.file, span.line)
-
-
-def _number(attributes: Sequence[_Attribute]) -> int | None:
-    """The value of the counter, if it is there."""
-    value = next((attribute.value for attribute in attributes if attribute.key == COUNTER), None)
-    if value is None:
-        return None
-    try:
-        return msgspec.convert(value.get("intValue"), _Count, strict=False)
-    except msgspec.ValidationError:
-        raise ValueError(f"the attribute {COUNTER!r} is {str(value)[:60]}, not an intValue of 0 or more") from None
+        return _Step(number, "publish", (sent[span.at],), span)
+    if not takes:
+        return _Step(number, "step", (), span)
+    linked = [(link.trace_id, link.span_id) for link in span.links] or [(span.trace_id, span.parent_span_id)]
+    wanted = [at for at in dict.fromkeys(linked) if at[1] and (at in sent or at not in known)]
+    if not wanted:
+        raise ValueError("a consumer span without a link to a producer span")
+    return _Step(number, "deliver", tuple(sent.get(at, ":".join(at)) for at in wanted), span)
 
 
 def _nanoseconds(value: int | str) -> int:

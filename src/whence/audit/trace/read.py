@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
@@ -92,6 +92,25 @@ def read(path: str | os.PathLike[str], on_bad: OnBad = "raise") -> TraceReader:
     """The rows of a trace: a `.parquet` or `.jsonl` file, or a directory of them. Rows of other versions are read too:
     unknown columns are ignored, and missing optional ones are None."""
     return TraceReader(path, on_bad)
+
+
+def by_member(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The steps of each member of one run of one cluster, by `lseq`. Raises TraceError for a missing or repeated step,
+    since no verdict is possible then."""
+    steps: dict[str, list[Row]] = {}
+    where: tuple[str, str] | None = None
+    for row in rows:
+        where = where or (row.run, row.cluster)
+        if (row.run, row.cluster) != where:
+            raise TraceError(f"rows of two runs or clusters: {where} and {(row.run, row.cluster)}; take one at a time")
+        steps.setdefault(row.member, []).append(row)
+    for member, mine in steps.items():
+        mine.sort(key=lambda row: row.lseq)
+        for expected, row in enumerate(mine):
+            if row.lseq != expected:
+                what = "is there twice" if row.lseq < expected else f"is missing (the next is {row.lseq})"
+                raise TraceError(f"run {row.run}, member {member}: step {min(expected, row.lseq)} {what}")
+    return steps
 
 
 def trace_files(path: Path) -> list[Path]:

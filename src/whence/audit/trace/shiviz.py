@@ -1,4 +1,4 @@
-"""Imports and exports logs of the ShiViz viewer.
+"""Imports logs of the ShiViz viewer.
 
 A ShiViz log is text. A parser expression (a JavaScript regular expression with the named groups `host`, `clock` and
 `event`) finds its records; each has a vector clock as a JSON object. A file for the viewer's upload begins with the
@@ -11,24 +11,16 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from whence.audit.trace.replay import Cause, gives, in_causal_order, needs
-from whence.audit.trace.schema import Row
 from whence.errors import TraceError, UsageError
 
 EXPRESSION = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
-"""The expression of exported logs: host and clock on one line, the event on the next."""
-
-DELIMITER = r"=== (?<trace>.*) ==="
-"""Separates executions in exported logs, if there are several."""
-
-SHOWN = ("join", "publish", "receive", "deliver", "drop", "ticket", "snapshot", "leave", "crash", "step")
-"""The kinds of rows that are exported."""
+"""Host and clock on one line, the event on the next."""
 
 _NEEDED = ("host", "clock", "event")
 EXPRESSION_S = 60.0
@@ -63,9 +55,6 @@ class Log(msgspec.Struct, frozen=True):
     """Line and text of what belongs to no record; the viewer ignores it too."""
     refused: list[tuple[int, str, str]] = []
     """Records without a usable clock: line, reason, and the line's text."""
-
-
-# -- in
 
 
 def compile_expression(expression: str, needed: tuple[str, ...] = _NEEDED, what: str = "parser") -> re.Pattern[str]:
@@ -189,60 +178,3 @@ def _time_limit(path: str | os.PathLike[str]) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
-
-
-# -- out
-
-
-def to_log(rows: Iterable[Row]) -> Iterator[str]:
-    """Export a log for the viewer's upload, in pieces. Vector clocks are counted from publishes and deliveries: each
-    member is a host whose own entry rises with every record; a receipt or delivery merges the clock of its publish, a
-    join that of its snapshot or previous life. The protocol's own timestamps are not used."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.run, row.cluster), []).append(row)
-    several = len(groups) > 1
-    yield f"{EXPRESSION}\n{DELIMITER if several else ''}\n"
-    for (run, cluster), group in groups.items():
-        if several:
-            yield f"=== {' '.join(f'{run} {cluster}'.split())} ===\n"
-        for row, host, clock in _with_clocks(group):
-            yield f"{host} {msgspec.json.encode(clock).decode()}\n{_describe(row)}\n"
-
-
-def _with_clocks(rows: Iterable[Row]) -> Iterator[tuple[Row, str, dict[str, int]]]:
-    """The exported rows of one execution, each with its host and the host's vector clock."""
-    clocks: dict[str, dict[str, int]] = {}
-    given: dict[Cause | None, dict[str, int]] = {}
-    for row in in_causal_order(rows):
-        host = _host(row.member)
-        if row.kind not in SHOWN:
-            continue
-        if row.kind == "step" and row.clock is not None:
-            yield row, host, _decode_clock(row.clock)
-            continue
-        now = clocks.setdefault(host, {host: 0})
-        now[host] += 1
-        for name, count in given.get(needs(row), {}).items():
-            now[name] = max(count, now.get(name, 0))
-        given["life", row.member] = now
-        if (cause := gives(row)) is not None:
-            given[cause] = dict(now)
-        yield row, host, now
-
-
-def _host(member: str) -> str:
-    return re.sub(r"\s", "_", member)
-
-
-def _describe(row: Row) -> str:
-    """The record's text: `deliver 0:0.0.1:3@m1#1`, `drop ... (late)`, `join (snapshot) of m2#1`."""
-    if row.kind == "step":
-        return row.reason or ""
-    words = [row.kind]
-    if row.kind == "ticket" and row.ticket is not None:
-        words.append(str(row.ticket))
-    words += [row.event] if row.event else []
-    words += [f"({row.reason})"] if row.reason else []
-    words += [f"{'of' if row.kind == 'join' else 'from'} {row.peer}"] if row.peer else []
-    return " ".join(" ".join(words).split())
