@@ -41,6 +41,7 @@ from whence.core.ring.messages import (
 )
 from whence.core.wire import encode, read_header, unpack
 from whence.errors import ClusterClosed, DiskError
+from whence.live.events import Event, Events
 from whence.live.net.disk import Journal
 from whence.live.net.entry import Settings
 from whence.live.net.hello import DIRECTED, read_direct
@@ -393,3 +394,28 @@ def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:
         asyncio.run(last.stored())
     assert not a.backlog.items and a.wake_at is None
     assert a.begin(wire.now) is None
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_alert_that_raises_loses_no_event(which: int) -> None:
+    wire = Wire("a")
+    a = wire.founded()
+
+    def alert(_: Event) -> None:
+        raise ValueError("the application's")
+
+    async def read() -> list[bytes]:
+        events, found = Events(a, alert), list[bytes]()
+        for payload in (b"1", b"2", b"3"):
+            accept(wire, a, payload)
+            wire.step(a)
+        items = a.backlog.items
+        items[which] = msgspec.structs.replace(items[which], alert=5)
+        while items:
+            try:
+                found += (await events.batch(3)).payloads
+            except ValueError:
+                found.append(b"alert")
+        return found
+
+    assert asyncio.run(read()) == [*[b"1"][:which], b"alert", *[b"1", b"2", b"3"][which:]]
