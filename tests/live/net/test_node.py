@@ -45,7 +45,7 @@ from whence.live.events import Event, Events
 from whence.live.net.disk import Journal
 from whence.live.net.entry import Settings
 from whence.live.net.hello import DIRECTED, read_direct
-from whence.live.net.node import Node
+from whence.live.net.node import URGENT_BYTES, MemberChange, Node
 from whence.live.net.outbox import Outbox
 from whence.live.net.queues import EventIds
 from whence.live.net.scribe import Scribe, inline
@@ -394,6 +394,54 @@ def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:
         asyncio.run(last.stored())
     assert not a.backlog.items and a.wake_at is None
     assert a.begin(wire.now) is None
+
+
+def test_a_node_that_has_stopped_holds_up_nobody_else() -> None:
+    """What comes for it is thrown away: its host reads on for its other nodes."""
+    wire = Wire("a", "b")
+    a = wire.founded()
+    held: list[bool] = []
+
+    class Line(Connection):
+        def hold(self, now: bool) -> None:
+            held.append(now)
+
+    line = Line("b:1")
+    large = bytes(URGENT_BYTES)
+    a.receive("b:1#1", large, True, line)
+    assert held == [True]
+    wanted: list[None] = []
+    a._wanted = lambda: wanted.append(None)
+    a.fail(DiskError("no space left on device"))
+    a.receive("b:1#1", large)
+    assert wanted == [None], "so that what waits already is thrown away soon"
+    wire.step(a)
+    assert (a.waiting_bytes, line.waiting, held) == (0, 0, [True, False])
+
+
+def test_what_the_application_raises_when_the_disk_has_the_step_stops_the_node(tmp_path: Path) -> None:
+    """The disk goes on to its next job, and nobody waits for it for ever."""
+    waiting: list[tuple[Any, Any]] = []
+    disk = inline
+
+    def tell(_: MemberChange) -> None:
+        raise ValueError("the application's")
+
+    with Journal(tmp_path, "c") as journal:
+        journal.load()
+        journal.next_boot()
+        wire = Wire("a", journal=journal, disk=lambda job, over: disk(job, over))
+        node = wire.founded()
+        assert node.scribe is not None
+        disk = lambda job, over: waiting.append((job, over))  # noqa: E731
+        accept(wire, node, b"x")
+        wire.step(node)
+        node.watchers.append(tell)
+        node.receive("b:1#1", encode(Subscribe(1)))
+        wire.step(node)
+        while waiting:
+            inline(*waiting.pop())
+        assert isinstance(node.failure, ValueError) and not node.scribe.busy
 
 
 @pytest.mark.parametrize("which", [0, 1])
