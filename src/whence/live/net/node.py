@@ -32,6 +32,7 @@ from whence.core.ports import (
     CutOff,
     Deliver,
     FoundRing,
+    GaveUp,
     Input,
     InstallSnapshot,
     Joined,
@@ -173,8 +174,8 @@ class Node:
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
         self.changed = Signal()
-        """Told after a step in which the member joined or left, its ticket or the view changed, or the backlog
-        moved."""
+        """Told after a step in which the member joined or left, its ticket or the view changed, it gave an event up,
+        or the backlog moved."""
         self.backlog = Backlog(max_events, max_bytes, self.changed)
         self._ship = ship
         self._wanted = wanted
@@ -509,7 +510,7 @@ class Node:
                 self._say_contract(o)
             case Moved():
                 log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
-        changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown)
+        changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown | GaveUp)
         return changes or (isinstance(o, Refused) and o.what in ("join", "found"))
 
     def _say_contract(self, said: Contracted) -> None:
