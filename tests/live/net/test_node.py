@@ -17,7 +17,8 @@ from whence.core.cast.messages import Gossip, Subscribe
 from whence.core.clock import address_of
 from whence.core.clock.event import FRAME_EVENTS
 from whence.core.member import Checkpoint, Member
-from whence.core.order.messages import AckRecover
+from whence.core.order.layer import MAX_ANSWERS
+from whence.core.order.messages import AckRecover, Recover
 from whence.core.ports import Coordinate, Deliver, FoundRing, Leave, Resign, Start, TakeSnapshot
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import (
@@ -349,6 +350,26 @@ def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMess
     assert a.incarnation == inc and a.member.may_publish
     answers = isinstance(lie, Reject | Known)
     assert ("b:1#1" in a.member.cut_off) is not answers, "a receiver answers, and asks for nothing"
+
+
+def test_a_peer_that_only_asks_leaves_time_for_everything_else() -> None:
+    """A kilobyte can ask for a megabyte: an address gets a few such answers in a round, and more in the next one."""
+    wire = Wire("a", "b")
+    a = wire.founded()
+    accept(wire, a, *[bytes(1000)] * 2000)
+    wire.step(a)
+    inc = a.member.ordering.T[0][0]
+    ask = encode(Recover(7, tuple((0, inc, 1 + i, 4096) for i in range(64))))
+
+    def answers() -> int:
+        a.receive("b:1#1", ask, True)
+        a.receive("b:1#2", ask, True)  # in another life
+        return sum(isinstance(unpack(read_direct(p.packet)[1]).message, AckRecover) for p in wire.step(a) if p.reliable)
+
+    first = [answers() for _ in range(10)]
+    assert MAX_ANSWERS <= sum(first) <= MAX_ANSWERS + 2 and first[-1] == 0 and a.member.stats()["order.unanswered"] > 0
+    wire.pass_time(100 * MS)
+    assert answers() == 2
 
 
 def test_a_cut_off_is_by_certificate_logged_and_closes_the_connections(caplog: pytest.LogCaptureFixture) -> None:
