@@ -465,7 +465,10 @@ class Member:
         if order_at is not None and order_at <= now:
             out += self.ordering.wake(now)
         if self.cast.wake_at <= now:
-            digest = self.ordering.digest() if self.cast.round_at <= now else None
+            digest = None
+            if self.cast.round_at <= now:
+                digest = self.ordering.digest()
+                self.ordering.answered.clear()
             self._cast(self.cast.wake(now, digest), now, out)
         if self._join.retry_at is not None and self._join.retry_at <= now:
             self._ask_for_snapshot(now, out)

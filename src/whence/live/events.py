@@ -203,17 +203,18 @@ class Events(AsyncIterator[Event]):
             self._asking = False
         found = self._frame.rest(self._at) if self._at < self._end else None
         frames -= found is not None
-        while frames > 0 and items and isinstance(items[0], Deliver):
-            item = backlog.take_frame()
+        while frames > 0 and items and isinstance(item := items[0], Deliver):
+            alerts = item.alert == 5 and self._on_alert is not None
+            if alerts and found is not None:
+                break  # the application's `on_alert` may raise, and then nothing that it did not get may be lost
+            backlog.take_frame()
             payloads = item.frame.payloads() if item.payloads is None else item.payloads
             batch = self._frame = EventBatch(payloads, [(item, len(payloads))])
-            if item.alert == 5 and self._on_alert is not None:
-                for event in batch:
-                    self._on_alert(event)
-            if backlog.skip:
-                batch, backlog.skip = batch.rest(backlog.skip), 0
+            self._at, self._end, backlog.busy, backlog.skip = backlog.skip, len(payloads), True, 0
+            for event in batch if alerts else ():
+                self._on_alert(event)  # type: ignore[misc]  # it is there
+            batch = batch.rest(self._at) if self._at else batch
             found, frames = batch if found is None else found + batch, frames - 1
-            backlog.busy, self._end = True, len(payloads)
         assert found is not None
         self._at, self._handed = self._end, len(found.payloads)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,29 @@ def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_ord
     said = [r.getMessage() for r in caplog.records]
     assert sum("is lost" in s and "publishing waits for another" in s for s in said) >= 2
     assert sum("publishing goes on" in s for s in said) >= 2
+
+
+async def test_who_waits_for_a_ticket_publishes_as_soon_as_its_past_is_given_up() -> None:
+    """Nobody has the last event of the ticket's former owner; nothing else happens that would wake the publisher."""
+    net = MemoryNetwork()
+    async with (
+        several("lobby", 4, transport=net, settings=fast(), tickets=3) as (a, b, c, d),
+        AsyncExitStack() as stack,
+    ):
+        for owner in (a, b, c):
+            publisher = await stack.enter_async_context(owner.publisher())
+            await publisher.ready()
+        await until(lambda: len(a.coordinators()) == 3, "all tickets are taken")
+        lose = net.lose
+        net.lose = lambda s, t, reliable: (s == c.address and not reliable) or lose(s, t, reliable)  # type: ignore[method-assign]
+        await publisher.publish(b"nobody has it, but the ring knows of it")
+        await asyncio.sleep(1)
+        c.abandon()
+        waiting = await stack.enter_async_context(d.publisher())
+        call = asyncio.create_task(waiting.publish(b"x"))
+        await until(lambda: d.may_publish, "its ticket")
+        await asyncio.sleep(0.01)
+        assert call.done() and d.stats()["order.skipped"] == 1
 
 
 async def test_concurrent_calls_keep_their_order_across_a_loss() -> None:

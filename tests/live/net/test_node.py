@@ -17,7 +17,8 @@ from whence.core.cast.messages import Gossip, Subscribe
 from whence.core.clock import address_of
 from whence.core.clock.event import FRAME_EVENTS
 from whence.core.member import Checkpoint, Member
-from whence.core.order.messages import AckRecover
+from whence.core.order.layer import MAX_ANSWERS
+from whence.core.order.messages import AckRecover, Recover
 from whence.core.ports import Coordinate, Deliver, FoundRing, Leave, Resign, Start, TakeSnapshot
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import (
@@ -41,10 +42,11 @@ from whence.core.ring.messages import (
 )
 from whence.core.wire import encode, read_header, unpack
 from whence.errors import ClusterClosed, DiskError
+from whence.live.events import Event, Events
 from whence.live.net.disk import Journal
 from whence.live.net.entry import Settings
 from whence.live.net.hello import DIRECTED, read_direct
-from whence.live.net.node import Node
+from whence.live.net.node import URGENT_BYTES, MemberChange, Node
 from whence.live.net.outbox import Outbox
 from whence.live.net.queues import EventIds
 from whence.live.net.scribe import Scribe, inline
@@ -350,6 +352,26 @@ def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMess
     assert ("b:1#1" in a.member.cut_off) is not answers, "a receiver answers, and asks for nothing"
 
 
+def test_a_peer_that_only_asks_leaves_time_for_everything_else() -> None:
+    """A kilobyte can ask for a megabyte: an address gets a few such answers in a round, and more in the next one."""
+    wire = Wire("a", "b")
+    a = wire.founded()
+    accept(wire, a, *[bytes(1000)] * 2000)
+    wire.step(a)
+    inc = a.member.ordering.T[0][0]
+    ask = encode(Recover(7, tuple((0, inc, 1 + i, 4096) for i in range(64))))
+
+    def answers() -> int:
+        a.receive("b:1#1", ask, True)
+        a.receive("b:1#2", ask, True)  # in another life
+        return sum(isinstance(unpack(read_direct(p.packet)[1]).message, AckRecover) for p in wire.step(a) if p.reliable)
+
+    first = [answers() for _ in range(10)]
+    assert MAX_ANSWERS <= sum(first) <= MAX_ANSWERS + 2 and first[-1] == 0 and a.member.stats()["order.unanswered"] > 0
+    wire.pass_time(100 * MS)
+    assert answers() == 2
+
+
 def test_a_cut_off_is_by_certificate_logged_and_closes_the_connections(caplog: pytest.LogCaptureFixture) -> None:
     wire = Wire("a", "b", "c")
     a = wire.founded()
@@ -393,3 +415,76 @@ def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:
         asyncio.run(last.stored())
     assert not a.backlog.items and a.wake_at is None
     assert a.begin(wire.now) is None
+
+
+def test_a_node_that_has_stopped_holds_up_nobody_else() -> None:
+    """What comes for it is thrown away: its host reads on for its other nodes."""
+    wire = Wire("a", "b")
+    a = wire.founded()
+    held: list[bool] = []
+
+    class Line(Connection):
+        def hold(self, now: bool) -> None:
+            held.append(now)
+
+    line = Line("b:1")
+    large = bytes(URGENT_BYTES)
+    a.receive("b:1#1", large, True, line)
+    assert held == [True]
+    wanted: list[None] = []
+    a._wanted = lambda: wanted.append(None)
+    a.fail(DiskError("no space left on device"))
+    a.receive("b:1#1", large)
+    assert wanted == [None], "so that what waits already is thrown away soon"
+    wire.step(a)
+    assert (a.waiting_bytes, line.waiting, held) == (0, 0, [True, False])
+
+
+def test_what_the_application_raises_when_the_disk_has_the_step_stops_the_node(tmp_path: Path) -> None:
+    """The disk goes on to its next job, and nobody waits for it for ever."""
+    waiting: list[tuple[Any, Any]] = []
+    disk = inline
+
+    def tell(_: MemberChange) -> None:
+        raise ValueError("the application's")
+
+    with Journal(tmp_path, "c") as journal:
+        journal.load()
+        journal.next_boot()
+        wire = Wire("a", journal=journal, disk=lambda job, over: disk(job, over))
+        node = wire.founded()
+        assert node.scribe is not None
+        disk = lambda job, over: waiting.append((job, over))  # noqa: E731
+        accept(wire, node, b"x")
+        wire.step(node)
+        node.watchers.append(tell)
+        node.receive("b:1#1", encode(Subscribe(1)))
+        wire.step(node)
+        while waiting:
+            inline(*waiting.pop())
+        assert isinstance(node.failure, ValueError) and not node.scribe.busy
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_alert_that_raises_loses_no_event(which: int) -> None:
+    wire = Wire("a")
+    a = wire.founded()
+
+    def alert(_: Event) -> None:
+        raise ValueError("the application's")
+
+    async def read() -> list[bytes]:
+        events, found = Events(a, alert), list[bytes]()
+        for payload in (b"1", b"2", b"3"):
+            accept(wire, a, payload)
+            wire.step(a)
+        items = a.backlog.items
+        items[which] = msgspec.structs.replace(items[which], alert=5)
+        while items:
+            try:
+                found += (await events.batch(3)).payloads
+            except ValueError:
+                found.append(b"alert")
+        return found
+
+    assert asyncio.run(read()) == [*[b"1"][:which], b"alert", *[b"1", b"2", b"3"][which:]]

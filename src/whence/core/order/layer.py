@@ -15,7 +15,18 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from whence.core.clock import MAX_SEQ, AnyFrame, Digest, Entry, FreeFrame, FreeId, MemberId, Send, StampedFrame
+from whence.core.clock import (
+    MAX_SEQ,
+    AnyFrame,
+    Digest,
+    Entry,
+    FreeFrame,
+    FreeId,
+    MemberId,
+    Send,
+    StampedFrame,
+    address_of,
+)
 from whence.core.clock.bounds import keep_last
 from whence.core.clock.event import decode_payloads
 from whence.core.order.config import OrderConfig
@@ -86,6 +97,9 @@ class Numbering(NamedTuple):
 
 MAX_GIVEN_UP = 1024
 DATAGRAM = 1200  # bytes; a longer answer goes over a stream
+MAX_ANSWERS = 2
+"""Answers of full size to one address in a round. Whoever asks for more gets them in the next one: without a bound a
+peer that only asks would leave this member no time for its lease."""
 
 
 class Ordering(ABC, Generic[O, F]):
@@ -107,6 +121,8 @@ class Ordering(ABC, Generic[O, F]):
         self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.copies = Copies(config, self.rng, sample)
         self.joining = True  # there is no clock yet: nothing is delivered, what arrives waits
+        self.answered: dict[str, int] = {}
+        """Bytes of the answers that an address got in this round."""
         self.stats = OrderStats()
         self.held_bytes = 0
         self._lobby: dict[FrameKey[O], tuple[F, MemberId, int]] = {}
@@ -361,17 +377,22 @@ class Ordering(ABC, Generic[O, F]):
         """RECOVER: give what `B` holds, and say what it does not."""
         frames: list[F] = []
         lacks: list[AnySpan] = []
-        size = 0
+        size, address = 0, address_of(sender)
+        if self.answered.get(address, 0) >= MAX_ANSWERS * self.config.max_answer_bytes:
+            self.stats.unanswered += 1
+            return []
         for wanted in message.ranges[: self.config.max_ranges]:
             found = self.buffer.find(wanted)
             if not found:
                 lacks.append(wanted)
             for frame in found:
-                size += frame.size
-                if frames and (len(frames) >= self.config.max_answer_frames or size > self.config.max_answer_bytes):
+                most = size + frame.size > self.config.max_answer_bytes or len(frames) >= self.config.max_answer_frames
+                if frames and most:
                     break
+                size += frame.size
                 frames.append(frame)
         self.stats.answers_given += len(frames)
+        self.answered[address] = self.answered.get(address, 0) + size
         return [Send(sender, AckRecover(message.nonce, tuple(frames), tuple(lacks)), reliable=size > DATAGRAM)]
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:

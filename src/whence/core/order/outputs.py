@@ -167,6 +167,7 @@ class OrderStats:
     recovered: int = 0
     asked: int = 0
     answers_given: int = 0
+    unanswered: int = 0  # requests of peers that ask for too much at a time
     overflow_frames: int = 0
     two_owners: int = 0
     held_peak: int = 0

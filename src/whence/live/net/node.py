@@ -32,6 +32,7 @@ from whence.core.ports import (
     CutOff,
     Deliver,
     FoundRing,
+    GaveUp,
     Input,
     InstallSnapshot,
     Joined,
@@ -173,8 +174,8 @@ class Node:
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
         self.changed = Signal()
-        """Told after a step in which the member joined or left, its ticket or the view changed, or the backlog
-        moved."""
+        """Told after a step in which the member joined or left, its ticket or the view changed, it gave an event up,
+        or the backlog moved."""
         self.backlog = Backlog(max_events, max_bytes, self.changed)
         self._ship = ship
         self._wanted = wanted
@@ -271,6 +272,7 @@ class Node:
     def step(self, now: int, wall: int) -> None:
         """Handle all that has gathered; `now` in the member's time, `wall` for the trace."""
         if self.failure is not None:
+            self._throw_away()
             return
         self.stats.steps += 1
         self._now = now
@@ -326,6 +328,15 @@ class Node:
         self.wake_at = None
         self._refuse_batch()
         self.changed.tell()
+        self._wanted()
+
+    def _throw_away(self) -> None:
+        """Nobody takes what waits here; the other nodes of its host go on."""
+        for _, body, connection, _ in self._urgent:
+            self._taken(connection, len(body) + PACKET_BYTES)
+        self._urgent.clear()
+        self._inbox.clear()
+        self.waiting_bytes = 0
 
     def _taken(self, connection: Connection, size: int) -> None:
         """An urgent packet waits no more."""
@@ -433,7 +444,10 @@ class Node:
     def _late(self, out: list[Output], batch: Batch | None) -> None:
         """The disk has the step."""
         if self.failure is None and not self.closed:
-            self._finish(out, batch)
+            try:
+                self._finish(out, batch)
+            except Exception as error:  # else the disk's other jobs would never be over
+                self.fail(error)
             if not self._stepping:
                 self._wanted()  # what it ships is flushed with the next step
 
@@ -496,7 +510,7 @@ class Node:
                 self._say_contract(o)
             case Moved():
                 log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
-        changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown)
+        changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown | GaveUp)
         return changes or (isinstance(o, Refused) and o.what in ("join", "found"))
 
     def _say_contract(self, said: Contracted) -> None:
