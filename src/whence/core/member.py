@@ -510,12 +510,13 @@ class Member:
         if self._closes is not None:
             self._caught_up(now, out)
 
-    def _vet_news(self, item: News, sender: MemberId) -> None:
+    def _vet_news(self, item: News, sender: MemberId) -> bool:
         if self.config.ordering.kind != "tickets":
             raise WrongKind("news of tickets in a cluster without tickets")
         if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
             raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
         check_message(decode_news(item.body), self.config.tickets)
+        return True
 
     def _hear(self, item: News, now: int, out: Outputs) -> None:
         news = decode_news(item.body)

@@ -434,7 +434,20 @@ def test_an_absurd_event_of_a_closed_tenure_is_refused_too() -> None:
     net.run(200 * MS)
     lie = Frame.of(0, INC1, (1 << 32) - 2, "p0#1", ((INC1, (1 << 32) - 3),), [b""])
     with pytest.raises(AbsurdClock):
-        net[2].ordering.vet(lie, "p1#1")
+        net[2].ordering.vet(lie, "p0#1")
+
+
+def test_nobody_is_blamed_for_forwarding_what_only_others_find_absurd() -> None:
+    """A member in causal order does not know how far a closed tenure went, and forwards what claims to be of it."""
+    net = Net(["reliable", "reliable", "reliable", "causal"], 1, seed=1)
+    net.publish(0, 0, INC1)
+    net.run(100 * MS)
+    net.publish(1, 0, INC2)
+    net.run(200 * MS)
+    lie = Frame.of(0, INC1, (1 << 32) - 2, "p0#1", ((INC1, (1 << 32) - 3),), [b""])
+    assert net[3].ordering.vet(lie, "p1#1")
+    assert not net[2].ordering.vet(lie, "p3#1")
+    assert net[2].ordering.stats.absurd == 1
 
 
 def test_a_held_frame_whose_tenure_was_closed_over_is_late() -> None:

@@ -274,7 +274,7 @@ def test_bad_frames_are_named_and_change_nothing(mechanism: str) -> None:
     for frame, error in bad:
         with pytest.raises(error):
             frame.check()
-            c.ordering.vet(frame, "b")
+            c.ordering.vet(frame, frame.owner)
     with pytest.raises(WrongKind):
         c.ordering.heard("b", Digest(((0, 0),)), net.now)
     assert c.ordering.state() == before and c.ordering.names == ["p2#1", "p0#1", "p1#1"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.lab.sim.runs import MS, ROUND, simulate
+from whence.core.clock import AnyFrame, MemberId
+from whence.core.order import Ordering
 from whence.core.ring.base import Applicant
+from whence.errors import BadFrame
 from whence.lab.sim.actions import CoordinateAction, Crash, Partition, PublishAction, ResignAction, Slow
 
 TRIANGLE = """
@@ -328,6 +333,20 @@ def test_the_rounds_of_drifting_clocks() -> None:
     run = simulate(text).clean()
     assert {run.count(n) for n in run.world.hosts} == {len(run.published())}
     assert run.world.scenario.round == ROUND
+
+
+def test_an_honest_member_that_is_blamed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would be if members refused different frames, and blamed whoever forwards one."""
+
+    def vet(self: Ordering[Any], frame: AnyFrame, sender: MemberId) -> bool:
+        if sender != frame.owner:
+            raise BadFrame("others took it")
+        return True
+
+    text = FAULT_FREE.format(order="causal", recovery="Rk", mode="rounds")
+    monkeypatch.setattr(Ordering, "vet", vet)
+    violation = simulate(text).violation
+    assert violation is not None and violation.kind == "blame"
 
 
 IN_VAIN = """

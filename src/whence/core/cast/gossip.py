@@ -194,8 +194,8 @@ class Dissemination(ABC):
             if key in seen:
                 known.append(item)
             else:
-                if (vet := vets.get(type(item))) is not None:
-                    vet(item, sender)
+                if (vet := vets.get(type(item))) is not None and not vet(item, sender):
+                    continue
                 fresh.setdefault(key, (item, age))  # it may be twice in one message
         if message.members:
             self.view.merge(message.members, out)

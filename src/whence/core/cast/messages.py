@@ -168,10 +168,10 @@ class MemberDown(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-Vets = Mapping[type, Callable[[Any, MemberId], None]]
+Vets = Mapping[type, Callable[[Any, MemberId], bool]]
 """By the type of an item: asked about it, seen for the first time, and its sender, before anything of the message
-counts. Raises a `RemoteError` if the layers above refuse it: a member that forwards what others refuse would be cut
-off."""
+counts. Raises a `RemoteError` for what every honest member refuses, so that none forwards it: the sender is cut off.
+False: it is not taken here, and an honest member may have forwarded it."""
 
 CastOutput = Send | First | Heard | MemberUp | MemberDown
 

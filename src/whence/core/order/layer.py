@@ -57,7 +57,7 @@ from whence.core.order.recovery import (
     Span,
     newest,
 )
-from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
+from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 
 
 class Seal(Protocol):
@@ -253,20 +253,28 @@ class Ordering(ABC, Generic[O, F]):
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
+    def vet(self, frame: AnyFrame, sender: MemberId) -> bool:
         """Raise a `BadFrame` for what no honest peer sends, before the frame is kept or forwarded. The wire has checked
-        that it does not contradict itself (`frame.check`)."""
+        that it does not contradict itself (`frame.check`). False: it is not taken here, but nobody is to blame. How far
+        ahead of all known a timestamp is depends on who knows what, so forwarding an absurd one is no fault."""
         if not isinstance(frame, self.frame_type):
             raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
         if frame.count > self.config.max_frame_events:
             raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
-        self._vet(frame, sender)
+        try:
+            self._vet(frame, sender)
+        except AbsurdClock:
+            if frame.owner == sender:
+                raise
+            self.stats.absurd += frame.count
+            return False
         try:
             self._decoded = (frame, decode_payloads(frame.body))  # so many as `frame.check` has seen
         except msgspec.MsgspecError as error:
             raise BadFrame(f"frame {frame.key} of {frame.owner}: body of a frame: {error}") from None
+        return True
 
     def _await_clock(self, frame: F, sender: MemberId, age: int) -> None:
         """It comes while there is no clock: to the lobby."""
@@ -315,11 +323,13 @@ class Ordering(ABC, Generic[O, F]):
         lobby, self._lobby = self._lobby, {}
         for frame, sender, age in lobby.values():
             try:
-                self.vet(frame, sender)
+                taken = self.vet(frame, sender)
             except BadFrame:
+                taken = False
+            if taken:
+                out += self.receive(frame, sender, age, now)
+            else:
                 out.append(Dropped(frame, "invalid"))
-                continue
-            out += self.receive(frame, sender, age, now)
 
     def _note_given_up(self, ranges: Sequence[Span[O]], reason: str, out: list[OrderOutput]) -> None:
         for r in ranges:
@@ -402,16 +412,12 @@ class Ordering(ABC, Generic[O, F]):
             return copied
         out: list[OrderOutput] = []
         if message.nonce == HANDED_OVER and not self.joining:
-            for frame in message.frames:
-                self.vet(frame, sender)
-            for frame in message.frames:
+            for frame in [frame for frame in message.frames if self.vet(frame, sender)]:
                 out.extend(self.keep(frame, sender, now))
         if message.nonce not in self.pursuits.nonces:
             return out
         self.pursuits.denied(sender, message.lacks, now)
-        for frame in message.frames:
-            self.vet(frame, sender)
-        for frame in message.frames:
+        for frame in [frame for frame in message.frames if self.vet(frame, sender)]:
             out += self.receive(frame, sender, 0, now, recovered=True)  # type: ignore[arg-type]  # `vet` has said so
         for of, inc in dict.fromkeys(_key(frame)[:2] for frame in message.frames):
             self.pursuits.progress(of, inc, now)

@@ -170,6 +170,7 @@ class OrderStats:
     unanswered: int = 0  # requests of peers that ask for too much at a time
     overflow_frames: int = 0
     two_owners: int = 0
+    absurd: int = 0  # events that others forwarded, with timestamps far beyond anything known here
     held_peak: int = 0
     alerts_covered: int = 0
     """Frames delivered with an alert of PCO17 Algorithm 4 (those of Algorithm 5, the next, among them)."""

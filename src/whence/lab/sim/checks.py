@@ -11,6 +11,7 @@ twice      an application got an event that its state already contained
 order      a delivery that the member's order forbids (`whence.audit.judge`)
 alert      an inversion in probabilistic order without an alert of PCO17 Algorithm 4
 ring       an invariant of the ticket ring (`whence.lab.sim.invariants`)
+blame      an honest member cut off another one
 snapshot   an installed state differs from the captured one
 lost       in a run without faults and losses, a member lacks an event
 agreement  at the end, a member with reliable order lacks an event it was promised
@@ -28,8 +29,9 @@ from whence.audit.judge.report import report
 from whence.core import ports
 from whence.core.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.lab.sim import survivors
-from whence.lab.sim.actions import MoveAction, PublishAction, Schedule, show
+from whence.lab.sim.actions import Hostile, MoveAction, PublishAction, Schedule, show
 from whence.lab.sim.host import TenureKey, tenure_of
+from whence.lab.sim.hostile import OUTSIDER
 from whence.lab.sim.rings import Rings
 from whence.lab.sim.survivors import Bits, count, died
 
@@ -162,6 +164,13 @@ class Checks:
                         f"gave up {ticket}:{Incarnation.unpack(inc)}:{seq}@{owner} ({out.reason}), which {holder} has"
                     )
                     raise self.violation("agreement", what, instance)
+
+    def cut_off(self, instance: Instance, out: ports.CutOff) -> None:
+        """Whatever a hostile peer sends, no honest member is blamed for it."""
+        liars = self.stage.liars[instance.cluster]
+        faulty = {OUTSIDER, *liars, *(a.sender for a in self.stage.schedule if isinstance(a, Hostile))}
+        if instance.host.name not in faulty and faulty.isdisjoint((out.peer, address_of(out.peer))):
+            raise self.violation("blame", f"cut off {out.peer}: {out.error}", instance)
 
     def counting(self, instance: Instance, token: int, events: tuple[str, ...]) -> None:
         """A publisher waits for copies of these events."""

@@ -27,6 +27,8 @@ class Rings:
         self._holders: dict[MemberId, Instance] = {}  # members with a ticket: only they can violate
         self._signs: dict[MemberId, tuple[object, ...]] = {}  # the state that the invariants depend on
         self._asking: dict[MemberId, int] = {}  # since when it wants a ticket and has none
+        self._free_since: int | None = None
+        """Since when some ticket has no owner; None: all have one."""
         self._clean = False
         self._watch = Watch()
 
@@ -51,6 +53,11 @@ class Rings:
             self._holders.pop(instance.id, None)
         else:
             self._holders[instance.id] = instance
+        owners = sum(holder.member.ring.state is State.OWNER for holder in self._holders.values())
+        if owners >= ring.ctx.config.tickets:
+            self._free_since = None
+        elif self._free_since is None:
+            self._free_since = now
         if ring.ctx.wanted and ring.state is not State.OWNER:
             self._asking.setdefault(instance.id, now)
         else:
@@ -74,12 +81,14 @@ class Rings:
         return "; ".join(quiet_violations(_rings(self._instances))) or None
 
     def in_vain(self, liars: Collection[str], since: int) -> str | None:
-        """Who has asked for a ticket since then, though some are free and there is somebody to grant one."""
+        """Who has asked for a ticket since then, though some have been free and there is somebody to grant one."""
+        if self._free_since is None or self._free_since >= since:
+            return None
         rings = {member: ring for member, ring in _rings(self._instances).items() if address_of(member) not in liars}
         owners = [member for member, ring in rings.items() if ring.state is State.OWNER]
         asking = [member for member in rings if self._asking.get(member, since) < since]
         tickets = max((ring.ctx.config.tickets for ring in rings.values()), default=0)
-        if not asking or len(owners) >= tickets or not (owners or council_lives(rings)):
+        if not asking or not (owners or council_lives(rings)):
             return None
         return f"{', '.join(asking)} still asked for a ticket at the end; {len(owners)} of {tickets} are taken"
 

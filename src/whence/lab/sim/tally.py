@@ -223,9 +223,6 @@ class Tally:
         count[0] += 1
         count[1] += size
 
-    def cut_off(self, instance: Instance, out: ports.CutOff) -> None:
-        self.cut_offs += 1
-
     def refused(self, instance: Instance, out: ports.Refused) -> None:
         self.refusals[f"{out.what}: {out.reason}"] += 1
 

@@ -85,7 +85,7 @@ class World(Stage):
             ports.InstallSnapshot: self._on_install_snapshot,
             ports.Joined: self._on_joined,
             ports.Left: self._on_left,
-            ports.CutOff: self.tally.cut_off,
+            ports.CutOff: self._on_cut_off,
             ports.Refused: self.tally.refused,
             ports.MemberUp: lambda instance, out: None,  # who is there, the world knows
             ports.MemberDown: lambda instance, out: None,
@@ -349,6 +349,10 @@ class World(Stage):
     def _on_gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
         self.checks.gave_up(instance, out)
         self.tally.gave_up(instance, out)
+
+    def _on_cut_off(self, instance: Instance, out: ports.CutOff) -> None:
+        self.checks.cut_off(instance, out)
+        self.tally.cut_offs += 1
 
     def _on_take_snapshot(self, instance: Instance, out: ports.TakeSnapshot) -> None:
         state = instance.app.encode()  # taken now: later outputs are not in it
