@@ -153,7 +153,7 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=timeout
             )
-        except (OSError, TimeoutError) as error:  # an ssl.SSLError is an OSError
+        except Exception as error:
             self.gone(stranger)
             self.stats.unauthentic += 1
             self.refusals.note(address, failed_handshake(error))
