@@ -234,3 +234,49 @@ async def test_a_peer_that_ends_its_half_of_a_tls_connection_and_reads_nothing_f
         writer.transport.abort()
     server.close()
     await a.tcp.close()
+
+
+@pytest.mark.parametrize("pause", [0.3, 0.9, 1.5])
+async def test_a_peer_that_reads_in_bursts_holds_publishers_for_a_second_and_then_for_a_twentieth_each(
+    pause: float,
+) -> None:
+    """Patience does not begin again with each pause."""
+    a = End()
+    await a.start()
+    bursts = 0
+
+    class Bursts(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport = transport
+            self.rest()
+
+        def rest(self) -> None:
+            self.transport.pause_reading()
+            loop.call_later(pause, self.read)
+
+        def read(self) -> None:
+            nonlocal bursts
+            bursts += 1
+            self.transport.resume_reading()
+            loop.call_later(0.05, self.rest)
+
+    loop = asyncio.get_running_loop()
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+    small.bind(("127.0.0.1", 0))
+    server = await loop.create_server(Bursts, sock=small)
+    address = show_address(*server.sockets[0].getsockname())
+    began, held = loop.time(), 0.0
+    while loop.time() < began + 10:
+        if a.tcp.congested():
+            since = loop.time()
+            await a.tcp.drained(1.0)
+            held += loop.time() - since
+        a.tcp.send([address], bytes(20_000), False)
+        a.tcp.flush()
+        await asyncio.sleep(0.01)
+    server.close()
+    await a.tcp.close()
+    print(pause, held, bursts)
+    assert bursts > 4 and held > 0.5, "it was waited for"
+    assert held < 1.1 + (bursts + 1) * 0.07

@@ -46,7 +46,9 @@ class TcpSettings:
     """Bytes waiting for a peer above which publishers wait for it. Higher: more throughput over long lines, more
     latency behind a slow peer."""
     patience: float = 1.0
-    """How long publishers wait for a peer that does not read; after that it misses what does not fit."""
+    """How long publishers wait for a peer that does not read; after that it misses what does not fit. For each pause
+    in its reading a twentieth of this at least; what it has used beyond that comes back while it reads, in four times
+    the time."""
     datagram_bound: int = 4 << 20
     """Bytes waiting for a peer above which datagram-class packets for it are dropped."""
     stream_bound: int = 32 << 20
@@ -241,7 +243,11 @@ class TcpTransport:
 
     def congested(self) -> bool:
         """A peer that reads at all is behind: publishing should wait for it."""
-        return bool(self.paused) and any(peer.behind for peer in self.paused)
+        return bool(self.paused) and self._patience() > 0
+
+    def _patience(self) -> float:
+        """Seconds that publishers wait at most, if no peer reads before that."""
+        return max((peer.patience() for peer in self.paused), default=0.0)
 
     def eased(self) -> None:
         """A peer reads again, or is gone."""
@@ -251,7 +257,10 @@ class TcpTransport:
     async def drained(self, timeout: float) -> bool:
         """Wait until nothing is queued and nobody congested; False if it takes longer."""
         self.flush()
-        return await self._eased.until(lambda: not self.congested(), time.monotonic() + timeout)
+        deadline = time.monotonic() + timeout
+        while (left := min(self._patience(), deadline - time.monotonic())) > 0:
+            await self._eased.until(lambda: not self.congested(), time.monotonic() + left)
+        return not self.congested()
 
     def hold(self, held: bool) -> None:
         """Take no more than the urgent packets for a while: the nodes are behind. Or go on."""
@@ -339,6 +348,8 @@ class Peer(asyncio.Protocol):
             0 if before is None else before._short
         )  # connections in a row that ended soon after they began
         self._paused_at: float | None = None
+        self._reads_since = owner.loop.time()
+        self._used = 0.0  # of its patience
         self.paused = False
         """The peer reads more slowly than this process writes."""
         self._left_when_paused = 0
@@ -346,10 +357,12 @@ class Peer(asyncio.Protocol):
         """Of its connection."""
         self._closed = False  # by ourselves
 
-    @property
-    def behind(self) -> bool:
-        """The peer does not keep up, but not for so long yet that it is given up."""
-        return self._paused_at is not None and self.owner.loop.time() - self._paused_at < self.owner.settings.patience
+    def patience(self) -> float:
+        """Seconds that publishers wait for the peer to read; 0 or less: it reads, or they wait no more."""
+        if self._paused_at is None:
+            return 0.0
+        patience = self.owner.settings.patience
+        return self._paused_at + max(patience - self._used, patience / 20) - self.owner.loop.time()
 
     def put(self, record: bytes, reliable: bool) -> None:
         """Keep it for the next flush, or drop and count it. Raises what ends the lane."""
@@ -470,13 +483,11 @@ class Peer(asyncio.Protocol):
         else:
             self._short = 0
         self.transport = None
-        self._paused_at, self.paused = None, False
-        self.owner.paused.pop(self, None)
+        self.resume_writing()
         self._retry_at = now + self._pause(max(1, self._short))
         self.discard()
         if self.over is not None and not self.over.done():
             self.over.set_result(None)
-        self.owner.eased()
         if not self._closed:
             self.owner.unreachable(self.address)
 
@@ -493,11 +504,16 @@ class Peer(asyncio.Protocol):
     @contained
     def pause_writing(self) -> None:
         self._paused_at, self.paused = self.owner.loop.time(), True
+        self._used = max(0.0, self._used - (self._paused_at - self._reads_since) / 4)
         self.owner.paused[self] = None
         if self.transport is not None:
             self._left_when_paused = self.transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
+        if self._paused_at is not None:
+            self._reads_since, patience = self.owner.loop.time(), self.owner.settings.patience
+            paused = self._reads_since - self._paused_at
+            self._used = min(patience, self._used + max(0.0, paused - patience / 20))
         self._paused_at, self.paused = None, False
         self.owner.paused.pop(self, None)
         self.owner.eased()
