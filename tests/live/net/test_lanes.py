@@ -8,6 +8,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Sequence
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,12 @@ class Brittle:
 def put_in(fuse: Fuse, patch: pytest.MonkeyPatch, b: TcpTransport) -> None:
     """The transports of all connections to b get this fuse, at both ends."""
 
-    def made(cls: Any) -> Any:
-        original = cls.connection_made
-
-        def connection_made(self: Any, transport: Any) -> None:
-            at_b = self.address == b.address if cls is tcp.Peer else self._owner is b
-            original(self, Brittle(transport, cls.__name__, fuse) if at_b else transport)
-
-        return connection_made
+    def connection_made(self: Any, transport: Any, original: Any) -> None:
+        at_b = self.address == b.address if isinstance(self, tcp.Peer) else self._owner is b
+        original(self, Brittle(transport, type(self).__name__, fuse) if at_b else transport)
 
     for cls in (tcp.Peer, tcp._Accepted):
-        patch.setattr(cls, "connection_made", made(cls))
+        patch.setattr(cls, "connection_made", partialmethod(connection_made, original=cls.connection_made))
 
 
 class End:
@@ -90,23 +86,18 @@ class End:
         self.stats = NetStats()
         self.tcp = TcpTransport("127.0.0.1:0", self.stats, lambda urgent: b"hi", MAX_MESSAGE_BYTES, settings=SETTINGS)
         self.got: list[bytes] = []
-        self.last: Connection | None = None
 
-    async def start(self) -> str:
-        await self.tcp.start(self._received)
-        return self.tcp.address
-
-    def _received(self, packets: Sequence[bytes | memoryview], connection: Connection) -> None:
+    def received(self, packets: Sequence[bytes | memoryview], connection: Connection) -> None:
         if connection.peer is None:
             connection.peer, packets = "a", packets[1:]
-        self.last = connection
         self.got += map(bytes, packets)
 
 
 async def life(a: End, b: End, c: End) -> None:
     """What a lane goes through: greeting, gossip, back pressure, holding, giving up, idleness, closing."""
-    to_b, to_c = await b.start(), await c.start()
-    await a.start()
+    for each in (a, b, c):
+        await each.tcp.start(each.received)
+    to_b, to_c = b.tcp.address, c.tcp.address
     heard: list[bytes] = []
 
     def say(data: bytes, reliable: bool = False, size: int = 0) -> None:
@@ -131,9 +122,9 @@ async def life(a: End, b: End, c: End) -> None:
         await heard_by_c()
         b.tcp.hold(False)
         await until(lambda: not a.tcp.congested(), "nobody waits for b for ever", 5.0)
-    if b.last is not None:
-        b.last.hold(True)
-        b.last.hold(False)
+    for accepted in list(b.tcp.accepted):
+        accepted.hold(True)
+        accepted.hold(False)
     b.tcp.drop("a", None)  # type: ignore[arg-type]  # no certificate
     say(b"again")
     await heard_by_c()
@@ -207,7 +198,7 @@ async def test_a_peer_that_ends_its_half_of_a_tls_connection_and_reads_nothing_f
     server_tls, client_tls = contexts(mine.ca, mine.certificate, mine.key)
     a = End()
     a.tcp.client_tls = client_tls
-    await a.start()
+    await a.tcp.start(a.received)
     ended: list[asyncio.StreamWriter] = []
 
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -217,17 +208,13 @@ async def test_a_peer_that_ends_its_half_of_a_tls_connection_and_reads_nothing_f
     server = await asyncio.start_server(half, "127.0.0.1", 0, ssl=server_tls)
     address = show_address(*server.sockets[0].getsockname())
 
-    def say(size: int) -> None:
-        a.tcp.send([address], b"x" * size, False)
-        a.tcp.flush()
-
     with caplog.at_level(logging.INFO):
-        say(1)
-        await until(lambda: ended and a.stats.connects == 1)
-        say(400_000)  # waits to be flushed
-        ended[0].get_extra_info("socket").shutdown(socket.SHUT_WR)
-        for _ in range(100):
-            say(100)
+        for size in (1, 400_000, *[100] * 100):
+            a.tcp.send([address], b"x" * size, False)
+            a.tcp.flush()
+            await until(lambda: ended and a.stats.connects)
+            if size == 400_000:  # waits to be flushed
+                ended[0].get_extra_info("socket").shutdown(socket.SHUT_WR)
             await asyncio.sleep(0.01)
     assert not [r for r in caplog.records if r.name == "asyncio"]
     for writer in ended:
@@ -242,7 +229,7 @@ async def test_a_peer_that_reads_in_bursts_holds_publishers_for_a_second_and_the
 ) -> None:
     """Patience does not begin again with each pause."""
     a = End()
-    await a.start()
+    await a.tcp.start(a.received)
     bursts = 0
 
     class Bursts(asyncio.Protocol):
@@ -277,6 +264,5 @@ async def test_a_peer_that_reads_in_bursts_holds_publishers_for_a_second_and_the
         await asyncio.sleep(0.01)
     server.close()
     await a.tcp.close()
-    print(pause, held, bursts)
     assert bursts > 4 and held > 0.5, "it was waited for"
     assert held < 1.1 + (bursts + 1) * 0.07

@@ -152,19 +152,12 @@ async def test_it_serves_two_pages_and_nothing_else() -> None:
         assert await raw(server.address, b"GET /metr", end=True) == b""
 
 
-async def test_slow_requests_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "PATIENCE_S", 0.5)
-    async with MetricsServer("127.0.0.1:0", [Fake()]) as server:
-        assert await raw(server.address, b"GET /metrics HT") == b""  # its time is over
-        assert not server.listener.strangers
-
-
 @pytest.mark.parametrize("idle", [16, 100])
 async def test_idle_connections_keep_nobody_out(idle: int) -> None:
     async with MetricsServer("127.0.0.1:0", [Fake()]) as server:
         slow = [asyncio.create_task(raw(server.address, b"GET /metrics HT")) for _ in range(idle)]
         for _ in range(3):
-            while not all(server.listener.strangers) or len(server.listener.strangers) < metrics.MAX_REQUESTS // 2:
+            while len(server.listener.strangers) < metrics.MAX_REQUESTS // 2:
                 await asyncio.sleep(0.001)
             assert (await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
             assert len(server.listener.strangers) <= metrics.MAX_REQUESTS
