@@ -129,8 +129,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
     """Rounds until a gap is skipped (`reliable`: asked for again): 10; in mode `rounds` the duration of a PrCast, as in
     the papers. At least two round trips."""
     abandon_ns: Duration | None = None
-    """`reliable`: when what every known member lacks is given up: 100 times both time-outs. Longer: survives longer
-    partitions. Shorter: unblocks sooner when the last holder is dead."""
+    """`reliable`: when what every known member lacks is given up: 100 times both time-outs. After twice as long silence
+    counts as no. Longer: survives longer partitions. Shorter: unblocks sooner when the last holder is dead."""
     ring: RingName = DEFAULT_RING
     """Who decides who may publish (docs/ring.md): `council`, or `neighbours` (CCC11 Algorithms 2 to 4,
     corrected)."""

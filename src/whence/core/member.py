@@ -84,9 +84,9 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
 def with_kept(checkpoint: bytes, frames: tuple[AnyFrame, ...]) -> bytes:
     """A checkpoint with the frames that were kept beside it."""
-    return msgspec.msgpack.encode(
-        msgspec.structs.replace(msgspec.msgpack.decode(checkpoint, type=Checkpoint), kept=frames)
-    )
+    saved = msgspec.msgpack.decode(checkpoint, type=Checkpoint)
+    own = newest(frames, OWN_FRAMES, OWN_BYTES, address_of(saved.me))
+    return msgspec.msgpack.encode(msgspec.structs.replace(saved, own=own, kept=frames))
 
 
 class Member:
@@ -255,9 +255,9 @@ class Member:
 
     def checkpoint(self, kept: bool = True) -> bytes:
         """What to write to disk, valid for the moment after the last `handle`. `kept`: with the end of the recovery
-        buffer; a runtime that writes each new frame once puts it back by `with_kept`."""
+        buffer and the own tail in it; a runtime that writes each new frame once puts both back by `with_kept`."""
         buffer = self.ordering.buffer
-        tail = newest(buffer, OWN_FRAMES, OWN_BYTES, address_of(self.me))
+        tail = newest(buffer, OWN_FRAMES, OWN_BYTES, address_of(self.me)) if kept else ()
         known = tuple(sorted(self.ring.coordinators().items()))
         clock, epoch, memory = self.ordering.state(), self._seen_epoch(), self.ring.memory()
         frames = newest(buffer, KEPT_FRAMES, KEPT_BYTES) if kept else ()

@@ -21,21 +21,23 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import msgspec
 
 import whence
 from whence.errors import UsageError
 from whence.live.net.host import boot_ns
-from whence.live.net.transport import parse_address, show_address
+from whence.live.net.listener import Listener
+from whence.live.net.transport import NetStats, parse_address, show_address
 
 if TYPE_CHECKING:
     from whence.live.api import Cluster
 
 MAX_REQUEST_BYTES: Final = 4096
 MAX_REQUESTS: Final = 16
-"""Requests served at a time; more are closed at once. A few scrapers need no more, and idle connections cost memory."""
+"""Requests under way at a time, half of them from one address: the oldest makes room. A few scrapers need no more, and
+idle connections cost memory."""
 PATIENCE_S: Final = 5.0
 """Seconds for a request to arrive and for its answer to be taken."""
 
@@ -214,36 +216,30 @@ class MetricsServer:
         self.clusters = clusters
         self.checks = checks
         self.latency = latency
-        self.refused = 0
-        """Connections closed at once: too many of them."""
+        most, each = MAX_REQUESTS, MAX_REQUESTS // 2
+        self.listener = Listener(lambda: _Request(self), NetStats(), max_strangers=most, max_per_address=each)
         self._at = parse_address(listen)
-        self._server: asyncio.Server | None = None
-        self._busy: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
         """Where it listens."""
-        if self._server is None:
+        if not self.listener.address[1]:
             raise UsageError("the metrics server has not started")
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return show_address(host, port)
+        return show_address(*self.listener.address)
 
     async def start(self) -> None:
         """Raises UsageError if the address cannot be had."""
         try:
-            self._server = await asyncio.start_server(self._serve, *self._at, limit=MAX_REQUEST_BYTES)
-        except OSError as error:
-            raise UsageError(f"cannot serve metrics on {self.listen}: {error.strerror or error}") from None
+            await self.listener.start(*self._at)
+        except UsageError as error:
+            raise UsageError(f"cannot serve metrics: {error}") from None
 
     async def close(self) -> None:
-        server, self._server = self._server, None
-        if server is None:
-            return
-        server.close()
-        for task in self._busy:
-            task.cancel()
-        if self._busy:
-            await asyncio.wait(list(self._busy), timeout=1.0)
+        for task in self.listener.close():
+            await asyncio.wait([task])
+        for request in list(self.listener.strangers):
+            request.close()
+        self.listener.address = ("", 0)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -252,30 +248,15 @@ class MetricsServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._busy) >= MAX_REQUESTS:
-            self.refused += 1
-            writer.transport.abort()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._busy.add(task)
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                writer.write(self._answer(await _request(reader)))
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
-            pass  # whoever asks slowly, or not at all, or when we close, gets no answer
-        finally:
-            self._busy.discard(task)
-            writer.transport.abort()
-
-    def _answer(self, request: tuple[str, str] | int) -> bytes:
-        if isinstance(request, int):
-            return _response(request, "text/plain", HTTPStatus(request).phrase + "\n")
-        method, path = request
+    def answer(self, head: bytes) -> bytes:
+        """To a request that begins with these lines; a body is not read."""
+        first = head.split(b"\r\n", 1)[0]
+        words = first.split(b" ")
+        if len(head) > MAX_REQUEST_BYTES:
+            return _refusal(431)
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not first.isascii():
+            return _refusal(400)
+        method, path = words[0].decode(), words[1].decode().partition("?")[0]
         if path not in ("/metrics", "/health"):
             return _response(404, "text/plain", "there are /metrics and /health\n")
         if method not in ("GET", "HEAD"):
@@ -291,17 +272,40 @@ class MetricsServer:
         return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[str, str] | int:
-    """Method and path, or the status that answers what is no request. A body is not read."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError:
-        return 431
-    first, *_ = head.split(b"\r\n", 1)
-    words = first.split(b" ")
-    if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not first.isascii():
-        return 400
-    return words[0].decode(), words[1].decode().partition("?")[0]
+class _Request(asyncio.Protocol):
+    """A connection to the server."""
+
+    def __init__(self, server: MetricsServer) -> None:
+        self._server = server
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+        self._over = asyncio.get_running_loop().call_later(PATIENCE_S, self.close)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self not in self._server.listener.strangers:  # it had to make room
+            self.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        head, whole, _ = self._head.partition(b"\r\n\r\n")
+        if self._transport is not None and (whole or len(head) > MAX_REQUEST_BYTES):
+            self._transport.write(self._server.answer(head))
+            self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """No more of it: whoever asks slowly, or not at all, gets no answer."""
+        self._over.cancel()
+        self._server.listener.gone(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _refusal(status: int) -> bytes:
+    return _response(status, "text/plain", HTTPStatus(status).phrase + "\n")
 
 
 def _response(status: int, kind: str, text: str, more: str = "") -> bytes:

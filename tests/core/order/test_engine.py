@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.order.net import MS, Net, config
-from whence.core.clock import NEVER, Digest, EventId, Frame, Incarnation
+from whence.core.clock import NEVER, Digest, EventId, Frame, Incarnation, Send
 from whence.core.order import TICKET_ORDERS as ORDERS
 from whence.core.order.messages import AckRecover
 from whence.core.order.outputs import Deliver, Dropped, GaveUp
@@ -194,6 +194,30 @@ def test_reliable_gives_up_only_when_nobody_holds_it() -> None:
     net.run(10_000 * MS)
     assert net[2].delivered == [str(b.ids()[0])]
     assert [g.reason for g in net[2].gave_up] == ["unrecoverable"]
+
+
+@pytest.mark.parametrize("kind", ["mute", "babbling", "boasting"])
+def test_reliable_does_not_wait_for_ever_for_one_that_does_not_answer(kind: str) -> None:
+    """A member that leaves requests unanswered, answers with what is known already, or says that it holds it all."""
+    net = Net(["reliable"] * 4, 4, seed=9)
+    old = net.publish(0, 0, INC1)
+    net.run(100 * MS)
+    net.publish(0, 0, INC1, to=[1])
+    net.run(141 * MS, digests=None)
+    b = net.publish(1, 1, INC1, to=[2])
+    net[0].alive = net[1].alive = False
+    victim, liar = net[2], net[3].ordering
+    answers = {"mute": (), "babbling": (old,), "boasting": ()}[kind]
+    liar.on_recover = lambda sender, message: [  # type: ignore[method-assign]
+        Send(sender, AckRecover(message.nonce, (frame,))) for frame in answers
+    ]
+    if kind == "boasting":
+        liar.digest = lambda: Digest(((INC1, 2), *victim.ordering.T[1:]), ())  # type: ignore[method-assign]
+    net.run(5_900 * MS)
+    assert str(b.ids()[0]) not in victim.delivered, "it may still answer"
+    net.run(8_000 * MS)
+    assert victim.delivered == [str(f.ids()[0]) for f in (old, b)]
+    assert [g.reason for g in victim.gave_up] == ["unrecoverable"]
 
 
 def test_new_tenure_closes_over_the_old_one() -> None:

@@ -11,6 +11,7 @@ import random
 import resource
 import signal
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +25,8 @@ from tests.live.net.disks import Killed, KillingFiles, Life, World, bury, frame,
 from whence.core.clock import Frame
 from whence.core.ports import Deliver
 from whence.errors import CorruptJournal, DiskError, JournalInUse, UsageError
-from whence.live.net.disk import Files, Journal, Saved
+from whence.live.net import disk
+from whence.live.net.disk import MAGIC, Files, Journal, Saved, _check
 
 
 def test_killed_at_every_single_step(tmp_path: Path) -> None:
@@ -52,14 +54,13 @@ def test_cut_at_every_byte(tmp_path: Path) -> None:
     """A log that ends anywhere is read up to its last whole record."""
     with Journal(tmp_path, "c") as journal:
         life = Life(journal)
-        ends = []
+        first, ends = journal.first, []
         for i in range(1, 6):
             life.batch(i)
             life.process(1)
             ends.append((journal._size, life.delivered, list(life.waiting)))
     (path,) = tmp_path.glob("*.journal")
     data = path.read_bytes()
-    first = len(data) - sum(map(len, data.split(b"\xc1\xf5\x0e\x9a")[2:])) - 4 * 10
     assert 0 < first < ends[0][0]
     for n in range(first, len(data) + 1):
         path.write_bytes(data[:n])
@@ -142,6 +143,34 @@ def test_a_payload_cannot_pass_for_a_record(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with Journal(tmp_path, "c") as journal:
         assert journal.load().checkpoint is None and "cut off" in journal.load().warning
+
+
+def test_a_torn_record_is_found_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody publishes what begins like records, over and over, each as long as what is left."""
+    with Journal(tmp_path / "source", "c") as journal:
+        Life(journal).batch(1)
+    (source,) = (tmp_path / "source").glob("*.journal")
+    begins = source.read_bytes()[len(MAGIC) + 4 :][:4]
+    rng, size = random.Random(1), 1 << 18
+    heads = b"".join(
+        begins + struct.pack(">I", max(0, size - at - 64)) + rng.randbytes(8) for at in range(16, size, 16)
+    )
+    with Journal(tmp_path, "c") as journal:
+        Life(journal)
+        journal.save(b"1", [Deliver(Frame.of(0, 1, 1, "a#1", ((1, 0),), [heads]))])
+    (path,) = tmp_path.glob("*.journal")
+    path.write_bytes(path.read_bytes()[:-1])
+    checked = 0
+
+    def check(data: bytes, salt: bytes) -> int:
+        nonlocal checked
+        checked += len(data)
+        return _check(data, salt)
+
+    monkeypatch.setattr(disk, "_check", check)
+    with Journal(tmp_path, "c") as journal:
+        assert "cut off" in journal.load().warning
+    assert checked < 2 * size
 
 
 # -- power: what was not synced may be gone ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import itertools
 import logging
 import os
 import resource
@@ -22,9 +23,9 @@ from whence.errors import NotJoined
 from whence.live.net import keys, tls
 from whence.live.net.disk import Journal
 from whence.live.net.hello import Greeting, encode_hello
-from whence.live.net.listener import BURST, EVERY_S, MAX_ADDRESSES, Refusals, descriptor_share
+from whence.live.net.listener import BATCH, BURST, EVERY_S, MAX_ADDRESSES, Listener, Refusals, descriptor_share
 from whence.live.net.tcp import TcpSettings
-from whence.live.net.transport import parse_address
+from whence.live.net.transport import NetStats, parse_address
 
 if importlib.util.find_spec("cryptography") is None:
     pytest.skip("needs the cryptography package", allow_module_level=True)
@@ -72,6 +73,64 @@ async def test_idle_connections_take_neither_the_handshake_nor_the_descriptors_o
             assert [e.payload for e in await collect(b, 1)] == [b"still here"]
         for sock in idle:
             sock.close()
+
+
+class Nobody(asyncio.Protocol):
+    """A connection that says nothing."""
+
+    def close(self) -> None:
+        pass
+
+
+async def test_admission_costs_the_same_however_many_wait() -> None:
+    """A stranger that asks for room is compared with none of those who wait."""
+    compared = 0
+
+    class Address(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    listener = Listener(Nobody, NetStats(), max_strangers=60, max_per_address=2)
+    listener._loop = asyncio.get_running_loop()
+    ends = []
+    for n in range(200):
+        mine, theirs = socket.socketpair()
+        ends.append(theirs)
+        mine.setblocking(False)
+        listener._admit(mine, Address("10.0.0.7" if n == 20 else f"10.0.0.{n}"))
+        assert len(listener.strangers) == min(60, n + 1)
+        if n == 60:  # one address had two
+            assert list(listener.strangers.values()).count("10.0.0.7") == 1
+    assert compared < 5 * 200
+    await asyncio.sleep(0)
+    for task in listener.close():
+        await asyncio.wait([task])
+    for end in ends:
+        end.close()
+
+
+async def test_however_many_want_in_the_loop_turns() -> None:
+    """Between a few connections and the next few, everything else gets its turn."""
+    listener = Listener(Nobody, NetStats(), max_strangers=1000, max_per_address=1000)
+    await listener.start("127.0.0.1", 0)
+    turns: list[int] = []
+    clients = []
+    for _ in range(100):  # the line holds 128
+        clients.append(sock := socket.socket())
+        sock.setblocking(False)
+        sock.connect_ex(listener.address)
+    while len(listener.strangers) < 100:
+        turns.append(len(listener.strangers))
+        await asyncio.sleep(0)
+    assert max(b - a for a, b in itertools.pairwise([*turns, 100])) <= BATCH <= 10
+    for task in listener.close():
+        await asyncio.wait([task])
+    for sock in clients:
+        sock.close()
 
 
 def test_connections_never_take_all_descriptors(few_descriptors: int) -> None:

@@ -152,24 +152,26 @@ async def test_it_serves_two_pages_and_nothing_else() -> None:
         assert await raw(server.address, b"GET /metr", end=True) == b""
 
 
-async def test_slow_and_many_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever holds connections open gets no answer, and after a while others get theirs again."""
-    monkeypatch.setattr(metrics, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(metrics, "MAX_REQUESTS", 4)
+@pytest.mark.parametrize("idle", [16, 100])
+async def test_idle_connections_keep_nobody_out(idle: int) -> None:
     async with MetricsServer("127.0.0.1:0", [Fake()]) as server:
-        slow = [asyncio.create_task(raw(server.address, b"GET /metrics HT")) for _ in range(4)]
-        while len(server._busy) < 4:
-            await asyncio.sleep(0.001)
-        assert await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n") == b"" and server.refused == 1
-        assert await asyncio.gather(*slow) == [b""] * 4  # their time is over
-        assert (await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        slow = [asyncio.create_task(raw(server.address, b"GET /metrics HT")) for _ in range(idle)]
+        for _ in range(3):
+            while len(server.listener.strangers) < metrics.MAX_REQUESTS // 2:
+                await asyncio.sleep(0.001)
+            assert (await raw(server.address, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            assert len(server.listener.strangers) <= metrics.MAX_REQUESTS
+            slow.append(asyncio.create_task(raw(server.address, b"")))
+        await asyncio.sleep(metrics.PATIENCE_S + 1)
+        assert await asyncio.gather(*slow) == [b""] * len(slow)
+        assert not server.listener.strangers
 
 
 async def test_an_address_that_cannot_be_had() -> None:
     with pytest.raises(UsageError, match="host:port"):
         MetricsServer("nowhere", [])
     async with MetricsServer("127.0.0.1:0", []) as server:
-        with pytest.raises(UsageError, match="cannot serve metrics on"):
+        with pytest.raises(UsageError, match="cannot serve metrics: cannot listen on"):
             await MetricsServer(server.address, []).start()
     with pytest.raises(UsageError, match="not started"):
         _ = server.address

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -248,8 +250,8 @@ async def test_a_large_state_is_written_when_the_log_has_grown_not_by_the_clock(
                 await anext(events)
                 await asyncio.sleep(1.5)
             assert written <= 2, "not once a second"
-            for _ in range(30):
-                await publisher.publish(b"x" * SAVE_BYTES)
+            for _ in range(60):
+                await publisher.publish(os.urandom(SAVE_BYTES))
                 await anext(events)
             assert 4 <= written <= 30
         events.done()
@@ -325,3 +327,37 @@ def test_after_a_failure_nothing_more_is_written_and_nobody_waits(tmp_path: Path
             assert len(failed) == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [1, 20])
+async def test_the_disk_writes_a_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """At most three bytes for each byte of a payload of 100, everything included; more than the tail of a process and
+    a whole log are written. `count`: events that are published together."""
+    written = 0
+    write = Files.write
+
+    def counted(self: Files, fd: int, data: memoryview) -> int:
+        nonlocal written
+        written += (size := write(self, fd, data))
+        return size
+
+    monkeypatch.setattr(Files, "write", counted)
+    monkeypatch.setattr(Files, "sync", lambda self, fd: None)
+    rng, net, events = random.Random(1), MemoryNetwork(), 1000 * count
+    monkeypatch.setitem(Journal.__init__.__kwdefaults__, "rotate_bytes", 1)  # new generations count, too
+    common: dict[str, Any] = {"transport": net, "settings": fast()}
+    async with (
+        whence.create("lobby", directory=tmp_path / "a", **common) as a,
+        whence.join("lobby", [a.address], directory=tmp_path / "b", **common) as b,
+        whence.join("lobby", [a.address], **common) as c,
+        a.publisher() as ours,
+        b.publisher() as theirs,
+    ):
+        await three_voters(a)
+        readers = [asyncio.create_task(collect(each, events)) for each in (a, b, c)]
+        before = written
+        for n in range(1000):
+            publisher = (ours, theirs)[n % 2]
+            await publisher.publish_many([rng.randbytes(100) for _ in range(count)])
+        await asyncio.gather(*readers)
+        assert 2 * 100 * events < written - before < 3 * 2 * 100 * events, (written - before) / (200 * events)

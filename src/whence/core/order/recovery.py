@@ -23,6 +23,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Reversible, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from whence.core.clock import AnyFrame, MemberId, Send, address_of
@@ -142,24 +143,25 @@ a frame in hand waits for."""
 MAX_NONCES = 1024
 MAX_HOLDERS = 4
 MAX_BACKOFF = 8
+SILENCE = 2
+"""Times `abandon_ns` after which a member that has not answered counts as one that has said no."""
 
 
+@dataclass(slots=True)
 class Pursuit:
     """The missing events of one tenure: how far they are wanted, who was asked, who said no."""
 
-    __slots__ = ("asked", "asked_upto", "attempts", "denied", "holders", "next_at", "since", "tail", "teller", "upto")
-
-    def __init__(self, now: int, next_at: int, upto: int, teller: MemberId | None) -> None:
-        self.since = now
-        self.next_at = next_at
-        self.upto = upto
-        self.tail = teller is not None  # nothing in hand waits for it: only a digest speaks of it
-        self.teller = teller  # whose digest spoke of it first
-        self.asked_upto = 0
-        self.attempts = 0
-        self.asked: dict[MemberId, int] = {}
-        self.denied: dict[MemberId, int] = {}  # and when
-        self.holders: dict[MemberId, None] = {}
+    since: int  # `first` is the first of them
+    next_at: int
+    upto: int
+    teller: MemberId | None  # whose digest spoke of it first
+    tail: bool  # nothing in hand waits for it: only a digest speaks of it
+    first: int = 0
+    asked_upto: int = 0
+    attempts: int = 0
+    asked: dict[MemberId, int] = field(default_factory=dict)
+    denied: dict[MemberId, int] = field(default_factory=dict)  # and when
+    holders: dict[MemberId, None] = field(default_factory=dict)
 
 
 class Pursuits(Generic[O]):
@@ -196,7 +198,7 @@ class Pursuits(Generic[O]):
             if not self._room(holder):
                 self.overflow += 1
                 return
-            pursuit = self.by_count[ticket, inc] = Pursuit(now, soon, upto, holder)
+            pursuit = self.by_count[ticket, inc] = Pursuit(now, soon, upto, holder, holder is not None)
             if holder is not None:
                 self._told.setdefault(holder, {})[ticket, inc] = None
         elif upto > pursuit.upto or at_once:
@@ -248,6 +250,8 @@ class Pursuits(Generic[O]):
             if not ranges:
                 self.end(tenure)
                 continue
+            if ranges[0][2] != pursuit.first:  # an answer, or gossip, has brought what was before it
+                pursuit.first, pursuit.since, pursuit.attempts = ranges[0][2], now, 0
             ranges, again = self._allowed(pursuit, ranges)
             if not again:
                 pursuit.next_at = now + self.config.memory_ns  # nothing left to ask; kept so that it is not asked again
@@ -315,7 +319,6 @@ class Pursuits(Generic[O]):
         """An answer brought something: where retries are allowed, ask for the rest soon."""
         pursuit = self.by_count.get((ticket, inc))
         if pursuit is not None and (self.blocking or pursuit.tail):
-            pursuit.attempts = 0
             pursuit.next_at = min(pursuit.next_at, now + self.config.time_to_recover_ns // 4)
             self.next_at = min(self.next_at or pursuit.next_at, pursuit.next_at)
 
@@ -327,8 +330,8 @@ class Pursuits(Generic[O]):
                 pursuit.denied[peer] = now
 
     def hopeless(self, now: int, members: Sequence[MemberId]) -> list[Count[O]]:
-        """`reliable`: tenures that have been asked for long enough and that every known member has denied to hold. The
-        source counts as gone once it is no longer a member."""
+        """`reliable`: tenures that have been asked for long enough and that every known member has denied to hold, or
+        nobody has given for `SILENCE` times as long. The source counts as gone once it is no longer a member."""
         if not self.blocking:
             return []
         return [
@@ -336,7 +339,10 @@ class Pursuits(Generic[O]):
             for tenure, p in self.by_count.items()
             if p.attempts > 2
             and now - p.since >= self.config.abandon_ns
-            and all(now - p.denied.get(m, -self.config.abandon_ns) < self.config.abandon_ns for m in members)
+            and (
+                now - p.since >= SILENCE * self.config.abandon_ns
+                or all(now - p.denied.get(m, -self.config.abandon_ns) < self.config.abandon_ns for m in members)
+            )
         ]
 
 

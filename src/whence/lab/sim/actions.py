@@ -100,6 +100,10 @@ class ClockAction(_Action, frozen=True, kw_only=True, tag="clock"):
     jump: Duration = 0
 
 
+OUTSIDER = "outsider#1"
+"""Who sends bad bytes, if nobody is named."""
+
+
 class Hostile(_OfMember, frozen=True, kw_only=True, tag="hostile"):
     """Bad bytes arrive at `who`: random, truncated, altered and forged. They come from an outsider or, with `sender`,
     from a faulty member. Needs `wire = true`."""

@@ -29,9 +29,8 @@ from whence.audit.judge.report import report
 from whence.core import ports
 from whence.core.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.lab.sim import survivors
-from whence.lab.sim.actions import Hostile, MoveAction, PublishAction, Schedule, show
+from whence.lab.sim.actions import OUTSIDER, Hostile, MoveAction, PublishAction, Schedule, show
 from whence.lab.sim.host import TenureKey, tenure_of
-from whence.lab.sim.hostile import OUTSIDER
 from whence.lab.sim.rings import Rings
 from whence.lab.sim.survivors import Bits, count, died
 

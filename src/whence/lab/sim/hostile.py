@@ -14,13 +14,11 @@ import msgspec
 from whence.core.clock import Frame, FreeFrame, Packed, StampedFrame
 from whence.core.wire import Message, pack, unpack
 from whence.errors import RemoteError
-from whence.lab.sim.actions import Hostile
+from whence.lab.sim.actions import OUTSIDER, Hostile
 
 if TYPE_CHECKING:
     from whence.lab.sim.host import Instance
     from whence.lab.sim.world import World
-
-OUTSIDER = "outsider#1"
 
 
 def attack(world: World, instance: Instance, action: Hostile) -> None:

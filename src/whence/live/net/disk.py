@@ -1,6 +1,6 @@
 """What a member keeps in its directory, so that after `kill -9` at any point it goes on where it was.
 
-The **journal** holds five things that belong together: the member's checkpoint (clock, unsent tail, epoch), the frames
+The **journal** holds five things that belong together: the member's checkpoint (clock, epoch), the frames
 delivered by the member that the application has not yet processed, how many events it has processed, for an
 application whose state lives in memory, that state, and the end of the member's recovery buffer. It is a log: each
 batch appends one record, the last whole record counts. The contract with the runtime:
@@ -22,9 +22,10 @@ Files of the directory, all private to their owner (0600):
     BOOT-GENERATION.journal           the log; the latest counts, the one before it is kept for people
     new                               the next generation while it is written: then synced, renamed, directory synced
 
-A log begins with a record of everything; steps follow. When it is long, a new generation begins. After any
-failure to write, nothing more is appended to a log whose end is unknown: the next write begins a new generation
-with all that is not on disk yet. So a full disk costs time, not data.
+A log begins with a record of everything; steps follow. All are compressed as one stream, so what a step shares with
+those before it (most of a checkpoint, the names in a frame) is not written again. When the log is long, a new
+generation begins. After any failure to write, nothing more is appended to a log whose end is unknown: the next write
+begins a new generation with all that is not on disk yet. So a full disk costs time, not data.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, RecoveryBuffer
 from whence.core.ports import Deliver
 from whence.errors import CorruptJournal, DiskError, JournalInUse, UsageError
 
-MAGIC: Final = b"whence journal 1\n"
-MARK: Final = b"\xc1\xf5\x0e\x9a"
-"""Before every record: the end of a torn log is told from damage by looking for records behind it."""
+MAGIC: Final = b"whence journal 2\n"
 
 ROTATE_BYTES: Final = 4 << 20
 """A log longer than this, and than four times its first record, is followed by a new generation. Higher: fewer
 rewrites. Lower: a shorter file to read at the start."""
 
 _HEAD = Struct(">4sII")
+"""Of a record: the log's random salt, by which records behind a torn one are found, and no payload looks like one; its
+length; its check sum, which begins with the salt, too."""
 _NAME = re.compile(r"(\d{16})-(\d{8})\.journal")
 
 
@@ -224,6 +225,7 @@ class Journal:
         self._fd: int | None = None
         self._generation = 0
         self._salt = b""
+        self._deflate = zlib.compressobj(1)
         self._size = self._first = self._limit = self._number = 0
         self._base = self._done = self._end = 0  # events before the queue, processed, delivered
         self._queue: deque[tuple[AnyFrame, int]] = deque()
@@ -387,7 +389,7 @@ class Journal:
             return
         self._number += 1
         step = _Step(self._number, self._done, checkpoint, queue, held)
-        data = _record(step, self._salt)
+        data = _record(step, self._salt, self._deflate)
         try:
             self._files.write_all(self._fd, data)
         except OSError as error:
@@ -405,8 +407,8 @@ class Journal:
         kept = tuple(frame for frame in self._kept if frame.key not in queued)
         queue = tuple(self._queue)
         whole = _Whole(self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, queue, kept)
-        self._salt = os.urandom(4)
-        data = MAGIC + self._salt + _record(whole, self._salt)
+        self._salt, self._deflate = os.urandom(4), zlib.compressobj(1)
+        data = MAGIC + self._salt + _record(whole, self._salt, self._deflate)
         try:
             self._fd = self._files.replace(new, path, data)
         except OSError as error:
@@ -473,31 +475,25 @@ class _Log(NamedTuple):
     damage: str = ""
 
 
-def _record(body: _Whole | _Step, salt: bytes) -> bytes:
-    data = _encode(body)
-    return _HEAD.pack(MARK, len(data), _check(data, salt)) + data
+def _record(body: _Whole | _Step, salt: bytes, deflate: zlib._Compress) -> bytes:
+    data = deflate.compress(_encode(body)) + deflate.flush(zlib.Z_SYNC_FLUSH)
+    return _HEAD.pack(salt, len(data), _check(data, salt)) + data
 
 
 def _check(data: bytes | memoryview, salt: bytes) -> int:
-    """The check sum begins with the log's own random salt: no payload can look like a record of this log."""
     return zlib.crc32(data, int.from_bytes(salt, "big"))
 
 
-def _record_at(data: bytes, at: int, salt: bytes) -> tuple[_Whole | _Step, int] | None:
-    """The record that begins here and where it ends; None if there is none."""
+def _record_at(data: bytes, at: int, salt: bytes) -> memoryview | None:
+    """The compressed record that begins here; None if there is none."""
     if at + _HEAD.size > len(data):
         return None
     mark, length, check = _HEAD.unpack_from(data, at)
     start = at + _HEAD.size
-    if mark != MARK or length > len(data) - start:
+    if mark != salt or length > len(data) - start:
         return None
     body = memoryview(data)[start : start + length]
-    if _check(body, salt) != check:
-        return None
-    try:
-        return _decode(body), start + length
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    return body if _check(body, salt) == check else None
 
 
 def _read(data: bytes) -> _Log:
@@ -505,26 +501,32 @@ def _read(data: bytes) -> _Log:
     if not data.startswith(MAGIC):
         return _Log(None, [], damage="not a journal, or one of another version")
     at = len(MAGIC) + 4
-    salt = data[len(MAGIC) : at]
-    first = _record_at(data, at, salt)
-    if first is None or not isinstance(first[0], _Whole):
-        return _Log(None, [], damage="the first record is damaged")
-    whole, at = first[0], first[1]
+    salt, inflate = data[len(MAGIC) : at], zlib.decompressobj()
+    whole: _Whole | None = None
     steps: list[_Step] = []
     while at < len(data):
-        found = _record_at(data, at, salt)
-        if found is None or not isinstance(found[0], _Step) or found[0].number != len(steps) + 1:
-            return _Log(whole, steps, *_what_is_wrong(data, at, salt))
-        steps.append(found[0])
-        at = found[1]
-    return _Log(whole, steps)
+        body = _record_at(data, at, salt)
+        try:
+            found = None if body is None else _decode(inflate.decompress(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, zlib.error):
+            found = None
+        if body is not None and isinstance(found, _Whole) and whole is None:
+            whole = found
+        elif body is not None and isinstance(found, _Step) and found.number == len(steps) + 1 and whole is not None:
+            steps.append(found)
+        else:
+            break
+        at += _HEAD.size + len(body)
+    if whole is None:
+        return _Log(None, [], damage="the first record is damaged")
+    return _Log(whole, steps) if at >= len(data) else _Log(whole, steps, *_what_is_wrong(data, at, salt))
 
 
 def _what_is_wrong(data: bytes, at: int, salt: bytes) -> tuple[str, str]:
     """(torn, damage): behind what a crash has torn there is nothing."""
-    later = data.find(MARK, at)
+    later = data.find(salt, at)
     while later >= 0:
         if _record_at(data, later, salt) is not None:
             return "", f"damaged at byte {at}, and goes on at byte {later}"
-        later = data.find(MARK, later + 1)
+        later = data.find(salt, later + 1)
     return f"the last {len(data) - at} bytes are half a record: cut off", ""

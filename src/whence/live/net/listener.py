@@ -30,8 +30,8 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """Errors that say: not now."""
 PAUSE_S = 0.5
 """Seconds without accepting after the system has run out of something."""
-BATCH = 64
-"""Connections accepted in one turn of the loop."""
+BATCH = 8
+"""Connections accepted in one turn of the loop: what else is due comes after so many, however many want in."""
 
 
 def descriptor_share(parts: int, most: int) -> int:
@@ -65,7 +65,8 @@ class Listener:
         self.make = make
         self.stats = stats
         self.strangers: dict[Stranger, str] = {}
-        """Oldest first, with the IP address of each."""
+        """With the IP address of each."""
+        self._by_address: dict[str, dict[Stranger, None]] = {}  # oldest first
         self.refusals = Refusals()
         """Whom this process has refused."""
         self.address = ("", 0)
@@ -137,13 +138,13 @@ class Listener:
         self._unopened[stranger] = connection
         self._opening[stranger] = task = self._loop.create_task(self._open(stranger, address))
         task.add_done_callback(lambda _: self._opened(stranger))
-        mine = [s for s, at in self.strangers.items() if at == address]
+        mine = self._by_address.setdefault(address, {})
+        mine[stranger] = None
         if len(mine) > self._max_per_address:
-            self._evict(mine[0])
+            self._evict(next(iter(mine)))
         elif len(self.strangers) > self._max_strangers:
-            addresses = list(self.strangers.values())
-            worst = max(addresses, key=addresses.count)
-            self._evict(next(s for s, at in self.strangers.items() if at == worst))
+            worst = max(self._by_address.values(), key=len)
+            self._evict(next(iter(worst)))
 
     async def _open(self, stranger: Stranger, address: str) -> None:
         connection = self._unopened.pop(stranger)
@@ -153,7 +154,7 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=timeout
             )
-        except (OSError, TimeoutError) as error:  # an ssl.SSLError is an OSError
+        except Exception as error:
             self.gone(stranger)
             self.stats.unauthentic += 1
             self.refusals.note(address, failed_handshake(error))
@@ -174,7 +175,11 @@ class Listener:
 
     def known(self, stranger: Stranger) -> None:
         """It has said who it is."""
-        self.strangers.pop(stranger, None)
+        address = self.strangers.pop(stranger, None)
+        if address is not None:
+            del self._by_address[address][stranger]
+            if not self._by_address[address]:
+                del self._by_address[address]
 
     gone = known
 

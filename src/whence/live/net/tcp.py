@@ -19,8 +19,9 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from struct import Struct
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from whence.core.clock.bounds import keep_last
 from whence.core.wire import StreamDecoder, frame_stream
@@ -45,7 +46,9 @@ class TcpSettings:
     """Bytes waiting for a peer above which publishers wait for it. Higher: more throughput over long lines, more
     latency behind a slow peer."""
     patience: float = 1.0
-    """How long publishers wait for a peer that does not read; after that it misses what does not fit."""
+    """How long publishers wait for a peer that does not read; after that it misses what does not fit. For each pause
+    in its reading a twentieth of this at least; what it has used beyond that comes back while it reads, in four times
+    the time."""
     datagram_bound: int = 4 << 20
     """Bytes waiting for a peer above which datagram-class packets for it are dropped."""
     stream_bound: int = 32 << 20
@@ -82,6 +85,9 @@ class TcpSettings:
 
 log = logging.getLogger("whence.live.net")
 _LENGTH = Struct(">I")
+
+C = TypeVar("C", bound="Peer | _Accepted")
+P = ParamSpec("P")
 
 MAX_FAILURES = 256
 """Peers of which it is remembered why they could not be reached."""
@@ -172,8 +178,12 @@ class TcpTransport:
             if peer.transport is not None and not peer.paused and peer.size < self.settings.high_water:
                 peer.pending.append(record)  # far below every bound
                 peer.size += len(record)
-            else:
+                continue
+            try:
                 peer.put(record, reliable)
+            except Exception as error:
+                peer.broken(error)
+                peer.lost(reliable)
 
     def why_unreached(self, address: str) -> str:
         """Why nothing gets through to this address, as far as it is known; empty: nothing is known."""
@@ -196,6 +206,12 @@ class TcpTransport:
         peer = self._peers[lane] = Peer(self, lane, target)
         return peer
 
+    def renew(self, peer: Peer) -> None:
+        """This lane has ended: what its connection may still say concerns nobody. A new one waits before it dials."""
+        if self._peers.get(peer.lane) is peer and not self.closing:
+            self._drop(peer)
+            self._peers[peer.lane] = Peer(self, peer.lane, peer.target, peer)
+
     def _drop(self, peer: Peer) -> None:
         self._peers.pop(peer.lane, None)
         self._written.pop(peer.lane, None)
@@ -214,17 +230,24 @@ class TcpTransport:
             if peer.transport is None:
                 peer.dial()
                 continue
-            if peer.transport.is_closing():
-                peer.discard()
-                continue
-            peer.pending, peer.size = [], 0
-            peer.transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
+            try:
+                if peer.transport.is_closing():
+                    peer.discard()
+                    continue
+                peer.transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
+                peer.pending, peer.size = [], 0
+            except Exception as error:
+                peer.broken(error)
 
     # -- back pressure ------------------------------------------------------------------------------------------
 
     def congested(self) -> bool:
         """A peer that reads at all is behind: publishing should wait for it."""
-        return bool(self.paused) and any(peer.behind for peer in self.paused)
+        return bool(self.paused) and self._patience() > 0
+
+    def _patience(self) -> float:
+        """Seconds that publishers wait at most, if no peer reads before that."""
+        return max((peer.patience() for peer in self.paused), default=0.0)
 
     def eased(self) -> None:
         """A peer reads again, or is gone."""
@@ -234,12 +257,15 @@ class TcpTransport:
     async def drained(self, timeout: float) -> bool:
         """Wait until nothing is queued and nobody congested; False if it takes longer."""
         self.flush()
-        return await self._eased.until(lambda: not self.congested(), time.monotonic() + timeout)
+        deadline = time.monotonic() + timeout
+        while (left := min(self._patience(), deadline - time.monotonic())) > 0:
+            await self._eased.until(lambda: not self.congested(), time.monotonic() + left)
+        return not self.congested()
 
     def hold(self, held: bool) -> None:
         """Take no more than the urgent packets for a while: the nodes are behind. Or go on."""
         self.held = held
-        for accepted in self.accepted:
+        for accepted in list(self.accepted):
             if not accepted.urgent:
                 accepted.hold(held)
 
@@ -270,8 +296,9 @@ class TcpTransport:
         opening = self.listener.close()
         self.flush()
         peers = list(self._peers.values())
-        ends = [peer.close() for peer in peers]
-        pending = [end for end in ends if end is not None]
+        for peer in peers:
+            peer.close()
+        pending = [peer.over for peer in peers if peer.over is not None]
         if pending:
             await asyncio.wait(pending, timeout=1.0)
         for peer in peers:
@@ -287,10 +314,24 @@ class TcpTransport:
         self.eased()
 
 
+def contained(method: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
+    """A lane is a compartment: whatever a transport raises ends the connection, and disturbs nobody else."""
+
+    @wraps(method)
+    def careful(self: C, /, *args: P.args, **more: P.kwargs) -> None:
+        try:
+            method(self, *args, **more)
+        except Exception as error:
+            self.broken(error)
+
+    return careful
+
+
 class Peer(asyncio.Protocol):
     """One lane to a peer: dialled when there is something for it, again and again but ever more rarely."""
 
-    def __init__(self, owner: TcpTransport, lane: Lane, target: tuple[str, int]) -> None:
+    def __init__(self, owner: TcpTransport, lane: Lane, target: tuple[str, int], before: Peer | None = None) -> None:
+        """`before`: the lane that it follows, and which was given up."""
         self.owner = owner
         self.lane = lane
         self.address = lane[0]
@@ -300,49 +341,51 @@ class Peer(asyncio.Protocol):
         self.size = 0
         self.transport: asyncio.WriteTransport | None = None
         self._dialling = False
-        self._retry_at = 0.0
+        self._retry_at: float = 0.0 if before is None else before._retry_at
         self._failures = 0
         self._made_at = 0.0
-        self._short = 0  # connections in a row that ended soon after they began
+        self._short: int = (
+            0 if before is None else before._short
+        )  # connections in a row that ended soon after they began
         self._paused_at: float | None = None
+        self._reads_since = owner.loop.time()
+        self._used = 0.0  # of its patience
         self.paused = False
         """The peer reads more slowly than this process writes."""
         self._left_when_paused = 0
-        self._over: asyncio.Future[None] | None = None
+        self.over: asyncio.Future[None] | None = None
+        """Of its connection."""
         self._closed = False  # by ourselves
 
-    @property
-    def behind(self) -> bool:
-        """The peer does not keep up, but not for so long yet that it is given up."""
-        return self._paused_at is not None and self.owner.loop.time() - self._paused_at < self.owner.settings.patience
+    def patience(self) -> float:
+        """Seconds that publishers wait for the peer to read; 0 or less: it reads, or they wait no more."""
+        if self._paused_at is None:
+            return 0.0
+        patience = self.owner.settings.patience
+        return self._paused_at + max(patience - self._used, patience / 20) - self.owner.loop.time()
 
     def put(self, record: bytes, reliable: bool) -> None:
+        """Keep it for the next flush, or drop and count it. Raises what ends the lane."""
         settings, stats = self.owner.settings, self.owner.stats
         if self.transport is None:
             if not self._dialling and self.owner.loop.time() < self._retry_at:
-                self._lost(reliable)
+                self.lost(reliable)
                 return
             if self.size + len(record) > settings.dial_bound + (settings.stream_bound if reliable else 0):
-                self._lost(reliable)
+                self.lost(reliable)
                 return
-        elif self.transport.is_closing():  # it was given up; `connection_lost` is to come
-            self._lost(reliable)
-            return
         else:
             waiting = self.size + len(record) + self.transport.get_write_buffer_size()
             if not reliable and waiting > settings.datagram_bound:
                 stats.peer_full += 1
                 return
             if waiting > settings.stream_bound:
-                stats.peer_broken += 1
-                log.warning("%s does not read: its connection is given up", self.address)
-                self.abort()
-                self._lost(reliable)
-                return
+                raise BufferError("it does not read")
         self.pending.append(record)
         self.size += len(record)
 
-    def _lost(self, reliable: bool) -> None:
+    def lost(self, reliable: bool) -> None:
+        """A record never left."""
         if reliable:
             self.owner.stats.unsent += 1
         else:
@@ -366,7 +409,7 @@ class Peer(asyncio.Protocol):
         try:
             async with asyncio.timeout(owner.settings.connect_timeout):
                 await owner.loop.create_connection(lambda: self, *self.target, **tls)
-        except (OSError, TimeoutError) as error:  # a refused certificate is an OSError, too
+        except Exception as error:
             self._failures += 1
             owner.stats.connect_failures += 1
             wait = self._pause(self._failures)
@@ -388,18 +431,19 @@ class Peer(asyncio.Protocol):
             return failed_handshake(error)
         return getattr(error, "strerror", None) or str(error) or "no answer"
 
+    @contained
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         owner = self.owner
         mine = cast("asyncio.WriteTransport", transport)
-        if owner.closing:
-            mine.abort()
+        self.transport = mine
+        if owner.closing or self._closed:
+            self.abort()
             return
         owner.stats.connects += 1
         self._failures = 0
         self._made_at = owner.loop.time()
         owner.failures.pop(self.address, None)
-        self.transport = mine
-        self._over = owner.loop.create_future()
+        self.over = owner.loop.create_future()
         mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
         tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
         tls = transport.get_extra_info("ssl_object")
@@ -412,10 +456,26 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Nobody answers on this connection, unless it refuses it."""
         self.owner.stats.bad_stream += 1
-        self.owner.failed(self.address, foreign_greeting(data) or "it answers as no member does")
+        self.broken(foreign_greeting(data) or "it answers as no member does")
+
+    def eof_received(self) -> None:
+        """The peer takes no more: it ends now, else TLS would flush to one that does not read, and log each write."""
         self.abort()
 
+    def broken(self, why: object) -> None:
+        """Give the connection up: it has failed, or the peer does not read. What waits is lost; the next packet dials
+        again, after a pause."""
+        self.owner.stats.peer_broken += 1
+        level = logging.DEBUG if self._short else logging.WARNING
+        log.log(level, "the connection to %s is given up: %s", self.address, why)
+        self.owner.failed(self.address, str(why))
+        self.abort()
+        self.connection_lost(None)
+        self.owner.renew(self)
+
     def connection_lost(self, error: Exception | None) -> None:
+        if self.transport is None:  # it was given up before
+            return
         settings, now = self.owner.settings, self.owner.loop.time()
         if now - self._made_at < settings.greeting_timeout:  # it does not want us: do not knock all the time
             self.owner.failures.setdefault(self.address, self._why_closed(error))
@@ -423,13 +483,11 @@ class Peer(asyncio.Protocol):
         else:
             self._short = 0
         self.transport = None
-        self._paused_at, self.paused = None, False
-        self.owner.paused.pop(self, None)
+        self.resume_writing()
         self._retry_at = now + self._pause(max(1, self._short))
         self.discard()
-        if self._over is not None and not self._over.done():
-            self._over.set_result(None)
-        self.owner.eased()
+        if self.over is not None and not self.over.done():
+            self.over.set_result(None)
         if not self._closed:
             self.owner.unreachable(self.address)
 
@@ -443,17 +501,24 @@ class Peer(asyncio.Protocol):
         self.owner.stats.unsent += len(self.pending)
         self.pending, self.size = [], 0
 
+    @contained
     def pause_writing(self) -> None:
         self._paused_at, self.paused = self.owner.loop.time(), True
+        self._used = max(0.0, self._used - (self._paused_at - self._reads_since) / 4)
         self.owner.paused[self] = None
         if self.transport is not None:
             self._left_when_paused = self.transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
+        if self._paused_at is not None:
+            self._reads_since, patience = self.owner.loop.time(), self.owner.settings.patience
+            paused = self._reads_since - self._paused_at
+            self._used = min(patience, self._used + max(0.0, paused - patience / 20))
         self._paused_at, self.paused = None, False
         self.owner.paused.pop(self, None)
         self.owner.eased()
 
+    @contained
     def sweep(self, now: float) -> None:
         """A peer that has read nothing for a long time is gone, though nobody said so."""
         if self._paused_at is None or self.transport is None:
@@ -463,23 +528,22 @@ class Peer(asyncio.Protocol):
             self._left_when_paused = left
             self._paused_at = max(self._paused_at, now - self.owner.settings.patience)
         elif now - self._paused_at > self.owner.settings.stall_timeout:
-            self.owner.stats.peer_broken += 1
-            self.abort()
+            raise TimeoutError("it reads nothing")
 
-    def close(self) -> asyncio.Future[None] | None:
-        """What is written goes out, then it is over; the future says when."""
+    @contained
+    def close(self) -> None:
+        """What is written goes out, then it is over."""
         self._closed = True
         if self.transport is None:
             self.discard()
-            return None
-        self.transport.close()
-        return self._over
+        else:
+            self.transport.close()
 
     def abort(self) -> None:
-        """Give the connection up. Whatever is written on it from now on is lost."""
+        """The connection ends now. What is written on it and has not left is lost."""
         if self.transport is not None:
-            self.paused = True
-            self.transport.abort()
+            with suppress(Exception):
+                self.transport.abort()
 
 
 class _Accepted(asyncio.Protocol, Connection):
@@ -496,6 +560,7 @@ class _Accepted(asyncio.Protocol, Connection):
         self._first: bytes | None = b""  # the beginning of the first record
         self._began: float | None = owner.loop.time()  # since when the record under way is
 
+    @contained
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         owner = self._owner
         self._transport = cast("asyncio.Transport", transport)
@@ -557,6 +622,7 @@ class _Accepted(asyncio.Protocol, Connection):
         self._owner.listener.known(self)
         return first[4 + length :]
 
+    @contained
     def hold(self, held: bool) -> None:
         """Read no more for a while, unless it is still a stranger's (whose time runs)."""
         if self._transport is None or self._first is not None or self.closed:
@@ -575,17 +641,25 @@ class _Accepted(asyncio.Protocol, Connection):
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._owner.accepted.pop(self, None)
-        self._owner.listener.gone(self)
-        self._owner.closed(self)
+        self.close()
 
+    def broken(self, why: object) -> None:
+        """Its transport has failed."""
+        self._owner.stats.peer_broken += 1
+        log.debug("connection of %s closed: %s", self.peer or "a stranger", why)
+        self.close()
+
+    @contained
     def refuse(self, why: str) -> None:
         self._owner.listener.refuse(self._transport, why)
         self.close()
 
     def close(self) -> None:
+        if self in self._owner.accepted:
+            del self._owner.accepted[self]
+            self._owner.closed(self)
         self.closed = True
-        self._owner.accepted.pop(self, None)
         self._owner.listener.gone(self)
         if self._transport is not None:
-            self._transport.abort()
+            with suppress(Exception):
+                self._transport.abort()

@@ -79,7 +79,7 @@ class NetStats:
     peer_full: int = 0
     """Datagram-class packets dropped because the peer reads too slowly, or cannot be reached."""
     peer_broken: int = 0
-    """Connections given up because stream-class packets passed their bound."""
+    """Connections given up: their transport failed, or the peer did not read."""
     unsent: int = 0
     """Stream-class packets lost with their connection, or that never had one."""
     connects: int = 0
