@@ -19,20 +19,12 @@ from typing import Any
 
 import msgspec
 
-from whence.core.order.survey.base import control_bytes
+from whence.core.order.survey.base import Message, control_bytes
 from whence.core.order.survey.config import SurveyConfig
 from whence.core.order.survey.registry import make
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, grid
 from whence.lab.paper.plots import error_bars, panels
-from whence.lab.paper.survey.reliable import (
-    Data,
-    GroupView,
-    ReliableOutput,
-    ReliableProcess,
-    ToApplication,
-    ToProcess,
-    Wire,
-)
+from whence.lab.paper.survey.reliable import GroupView, ReliableOutput, ReliableProcess, ToApplication, ToProcess, Wire
 from whence.lab.stats import difference, mean, quotient, ratio
 
 MS = 1_000_000
@@ -131,7 +123,7 @@ class _Chain:
         arrival = self.now + int(s.delay * MS * self.rng.uniform(0.5, 1.5))
         if isinstance(wire, Relayed):
             arrival = self.last[sender] = max(arrival, self.last.get(sender, 0) + 1)
-        while isinstance(wire, Data) and self.rng.random() < s.loss:
+        while isinstance(wire, Message) and self.rng.random() < s.loss:
             arrival += int(s.retransmit * MS)
         self.sent += 1
         heapq.heappush(self.queue, (arrival, self.sent, to, sender, wire))
@@ -140,8 +132,8 @@ class _Chain:
         for output in outputs:
             if isinstance(output, ToProcess):
                 wire = output.wire
-                if isinstance(wire, Data) and (name := (place[0], *wire.message.id)) not in self.control:
-                    self.control[name] = control_bytes(wire.message.stamp)
+                if isinstance(wire, Message) and (name := (place[0], *wire.id)) not in self.control:
+                    self.control[name] = control_bytes(wire.stamp)
                 self.send(place, (place[0], output.to), wire)
             elif isinstance(output, ToApplication):
                 self.delivered(place, _decode(output.message.body))

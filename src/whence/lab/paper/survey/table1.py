@@ -6,7 +6,7 @@ rate; a membership change (one process crashes, another joins by a snapshot, nob
 (`whence sim hostile-survey`).
 
 The SURVEY's own membership change, with an agreed view and no multicasts meanwhile, is measured on `ReliableProcess`
-(reliable.py), which needs links that lose nothing.
+(reliable.py), which needs links that lose nothing, and a group in which nothing else is under way.
 """
 
 from __future__ import annotations
