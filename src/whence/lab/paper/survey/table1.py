@@ -35,6 +35,7 @@ from whence.lab.paper.plots import panels
 from whence.lab.paper.survey import reliable as rl
 from whence.lab.paper.survey.convoy import ConvoySetting
 from whence.lab.paper.survey.convoy import simulate as chain
+from whence.lab.sim.actions import Crash, StartAction
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import load, parse
 from whence.lab.sim.soak import with_mechanism
@@ -148,19 +149,6 @@ def fixed_bytes(stamp: Stamp, processes: int) -> float:
     return control_bytes(stamp)
 
 
-CHANGE = """
-absent = ["n{new}"]
-[[fault]]
-at = "1200ms"
-kind = "crash"
-who = "n1"
-[[fault]]
-at = "1200ms"
-kind = "start"
-who = "n{new}"
-"""
-
-
 class _Watched(Member):
     """A member that notes for how long at a time it may not publish, once it has joined."""
 
@@ -181,15 +169,16 @@ class _Watched(Member):
 def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
     """One process crashes and another joins by a snapshot, under load: the messages for it, how long the joiner waits,
     and the longest time in which any of the others may not publish (`pause_ms`)."""
-    head, _, tables = CHANGE.format(new=processes).partition("\n[[")
-    text = world(order, processes + 1, 5.0, 1.0, 2.0, join=head) + "[[" + tables
+    new, at = f"n{processes}", 1_200 * MS
+    loaded = parse(world(order, processes + 1, 5.0, 1.0, 2.0, join=f'absent = ["{new}"]'))
+    loaded = msgspec.structs.replace(loaded, faults=(Crash(at=at, who="n1"), StartAction(at=at, who=new)))
     members: list[_Watched] = []
 
     def make(me: MemberId, config: Config, rng: Random, checkpoint: bytes | None) -> Member:
         members.append(_Watched(me, config, rng, checkpoint))
         return members[-1]
 
-    report = simulate(parse(text), seed, make=make).report
+    report = simulate(loaded, seed, make=make).report
     kinds = ("SnapshotRequest", "SnapshotRefused", "Snapshot", "Subscribe", "Welcome")
     sent = [report.traffic.get(kind, (0, 0)) for kind in kinds]
     snapshots, size = report.traffic["Snapshot"]
@@ -321,7 +310,7 @@ def chained(processes: int, rate: float, seconds: float, seed: int = 0) -> Point
     setting = ConvoySetting(
         "vector", processes // SUBGROUP, SUBGROUP, rate * processes, 0.0, 30.0, seconds=seconds, seed=seed
     )
-    return {**_bare("subgroups", processes, rate, 1.0), "control_bytes": chain(setting).control}
+    return {**_bare("subgroups", processes, rate, 1.0), "control_bytes": chain(setting).control_bytes()}
 
 
 def _row(found: Sequence[Point]) -> Point:
