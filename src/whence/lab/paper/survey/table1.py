@@ -21,7 +21,6 @@ import msgspec
 from whence.audit.trace import Row
 from whence.core import ports
 from whence.core.clock import MemberId
-from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.order import MECHANISMS
 from whence.core.order.survey.base import Stamp, control_bytes
@@ -149,21 +148,18 @@ def fixed_bytes(stamp: Stamp, processes: int) -> float:
     return control_bytes(stamp)
 
 
-class _Watched(Member):
-    """A member that notes for how long at a time it may not publish, once it has joined."""
+class _Pauses:
+    """For how long at a time members may not publish, once they have joined."""
 
-    stopped: int | None = None
-    longest: int = 0
-    joined: bool = False
+    def __init__(self) -> None:
+        self.since: dict[MemberId, int | None] = {}
+        self.longest = 0
 
-    def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
-        outs = super().handle(event, now)
-        self.joined = self.joined or self.may_publish
-        if self.joined:
-            if self.stopped is not None:
-                self.longest = max(self.longest, now - self.stopped)
-            self.stopped = None if self.may_publish else self.stopped if self.stopped is not None else now
-        return outs
+    def saw(self, member: Member, outs: list[ports.Output], now: int) -> None:
+        if member.may_publish or member.me in self.since:
+            since = self.since.get(member.me)
+            self.longest = max(self.longest, 0 if since is None else now - since)
+            self.since[member.me] = None if member.may_publish else now if since is None else since
 
 
 def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
@@ -172,13 +168,8 @@ def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
     new, at = f"n{processes}", 1_200 * MS
     loaded = parse(world(order, processes + 1, 5.0, 1.0, 2.0, join=f'absent = ["{new}"]'))
     loaded = msgspec.structs.replace(loaded, faults=(Crash(at=at, who="n1"), StartAction(at=at, who=new)))
-    members: list[_Watched] = []
-
-    def make(me: MemberId, config: Config, rng: Random, checkpoint: bytes | None) -> Member:
-        members.append(_Watched(me, config, rng, checkpoint))
-        return members[-1]
-
-    report = simulate(loaded, seed, make=make).report
+    pauses = _Pauses()
+    report = simulate(loaded, seed, watch=pauses.saw).report
     kinds = ("SnapshotRequest", "SnapshotRefused", "Snapshot", "Subscribe", "Welcome")
     sent = [report.traffic.get(kind, (0, 0)) for kind in kinds]
     snapshots, size = report.traffic["Snapshot"]
@@ -188,7 +179,7 @@ def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
         "change_messages": sum(n for n, _ in sent),
         "change_bytes": sum(b for _, b in sent),
         "snapshot_bytes": size / snapshots,
-        "pause_ms": max(member.longest for member in members) / MS,
+        "pause_ms": pauses.longest / MS,
         "join_ms": report.join_ms,
         "undelivered": report.lines[0].lost,
     }
