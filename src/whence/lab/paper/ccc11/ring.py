@@ -94,10 +94,8 @@ def newcomer(grace: int) -> list[str]:
 
 def under_our_rules(seed: int) -> tuple[list[RingStep], list[str]]:
     """The same owners, the same cut link, the same joins at the same times."""
-    rings = RingDriver(TICKETS, seed)
-    rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
+    rings = _ours(seed)
     begin = rings.now
-    rings.watch(begin)
     rings.run(begin + 0.9 * ROUND)
     rings.cut.add(CUT)
     for name, (parent, ticket, at) in WANTED.items():
@@ -107,11 +105,17 @@ def under_our_rules(seed: int) -> tuple[list[RingStep], list[str]]:
     return rings.steps, rings.violations
 
 
-def quiet_join(seed: int) -> tuple[int, int]:
-    """One join without failures under our rules: tickets lost, exclusions."""
+def _ours(seed: int) -> RingDriver:
+    """Our ring with these owners, settled; its steps are recorded from here on."""
     rings = RingDriver(TICKETS, seed)
     rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
     rings.watch(rings.now)
+    return rings
+
+
+def quiet_join(seed: int) -> tuple[int, int]:
+    """One join without failures under our rules: tickets lost, exclusions."""
+    rings = _ours(seed)
     rings.ask("c", "a", 11)
     rings.run(rings.now + END * ROUND)
     kinds = [step.kind for step in rings.steps]

@@ -12,8 +12,6 @@ of the next view at once, without the processes that have crashed, when nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import msgspec
 
 from whence.core.order.survey.base import Counts, Id, Mechanism, MechanismState, Message, Process, ProcessId
@@ -79,18 +77,6 @@ class Install(msgspec.Struct, frozen=True, gc=False):
 ReliableOutput = ToProcess | ToApplication | Install
 
 
-class _Change:
-    """A view change in progress."""
-
-    def __init__(self, view: GroupView) -> None:
-        self.view = view
-        self.flushed: dict[ProcessId, bool] = {}
-        self.ready: dict[ProcessId, None] = {}
-
-    def complete(self, have: Collection[ProcessId]) -> bool:
-        return all(member in have for member in self.view.members)
-
-
 class ReliableProcess:
     """One member of a group. A founder starts with the first view, a joiner with `view=None`."""
 
@@ -101,7 +87,10 @@ class ReliableProcess:
         self.delivered: Counts = {}
         self.settled: dict[ProcessId, Counts] = {}
         """By member: what it has delivered."""
-        self.change: _Change | None = None
+        self.change: GroupView | None = None
+        """The view that is being installed, and whose `Flush` (is it stateful?) and `Ready` are there."""
+        self.flushed: dict[ProcessId, bool] = {}
+        self.ready: dict[ProcessId, None] = {}
         self.welcome: JoinState | None = None
         for member in view.members if view else ():
             mechanism.join(member)
@@ -122,8 +111,7 @@ class ReliableProcess:
             raise UsageError(f"view {view.number} of {view.members} does not follow view {newest} at {self.me}")
         if held := [message.id for message, wait in self.process.waiting(now) if wait.until is None]:
             raise UsageError(f"messages are under way: {self.me} waits for what precedes {held[0]}")
-        self.change = _Change(view)
-        self.change.flushed[self.me] = self.view is not None
+        self.change, self.flushed, self.ready = view, {self.me: self.view is not None}, {}
         return self._tell(view, Flush(view.number, self.view is not None)) + self._progress(now)
 
     def receive(self, sender: ProcessId, wire: Wire, now: int) -> list[ReliableOutput]:
@@ -134,9 +122,9 @@ class ReliableProcess:
             case Ack():
                 self._acknowledged(sender, wire)
             case Flush() if self.change is not None:
-                self.change.flushed[sender] = wire.stateful
+                self.flushed[sender] = wire.stateful
             case Ready() if self.change is not None:
-                self.change.ready[sender] = None
+                self.ready[sender] = None
             case JoinState() if self.view is None:
                 self.welcome = wire
         return self._progress(now)
@@ -172,30 +160,30 @@ class ReliableProcess:
 
     def _progress(self, now: int) -> list[ReliableOutput]:
         """Send `Ready`, and install the view, as soon as possible."""
-        change, out = self.change, list[ReliableOutput]()
-        if change is None or not change.complete(change.flushed):
+        view, out = self.change, list[ReliableOutput]()
+        if view is None or len(self.flushed) < len(view.members):
             return out
-        if self.me not in change.ready:
-            change.ready[self.me] = None
-            out += self._tell(change.view, Ready(change.view.number))
-        if not change.complete(change.ready):
+        if self.me not in self.ready:
+            self.ready[self.me] = None
+            out += self._tell(view, Ready(view.number))
+        if len(self.ready) < len(view.members):
             return out
-        return out + (self._start(now) if self.view is None else self._install(self.view, change))
+        return out + (self._start(now) if self.view is None else self._install(self.view, view))
 
-    def _install(self, before: GroupView, change: _Change) -> list[ReliableOutput]:
+    def _install(self, before: GroupView, view: GroupView) -> list[ReliableOutput]:
         """All members of the new view hold the same. The first one that has a state sends it to the joiners."""
-        self.view, self.change = change.view, None
-        for gone in (member for member in before.members if member not in change.view.members):
+        self.view, self.change = view, None
+        for gone in (member for member in before.members if member not in view.members):
             self.process.leave(gone)
             self.delivered.pop(gone, None)
             self.settled.pop(gone, None)
-        joiners = [member for member, stateful in sorted(change.flushed.items()) if not stateful]
+        joiners = [member for member, stateful in sorted(self.flushed.items()) if not stateful]
         for joiner in joiners:
             self.process.mechanism.join(joiner)
-        out: list[ReliableOutput] = [Install(change.view)]
-        if self.me == min(member for member, stateful in change.flushed.items() if stateful):
+        out: list[ReliableOutput] = [Install(view)]
+        if self.me == min(member for member, stateful in self.flushed.items() if stateful):
             delivered = self._ack().delivered
-            out += [ToProcess(j, JoinState(change.view, self.process.admit(j), delivered)) for j in joiners]
+            out += [ToProcess(j, JoinState(view, self.process.admit(j), delivered)) for j in joiners]
         return out
 
     def _start(self, now: int) -> list[ReliableOutput]:
