@@ -22,7 +22,7 @@ round = "100ms"
 duration = "8s"
 cluster = { tickets = 1, coordinators = 1, order = "causal", mode = "rounds", fanout = 2, termination = 4 }
 network = { latency = "constant", mean = "20ms" }
-publish = [{ at = "5s", who = "n0" }]
+fault = [{ at = "5s", kind = "publish", who = "n0" }]
 """
 HOLD = """
 members = 3

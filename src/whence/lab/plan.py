@@ -241,8 +241,7 @@ def _predicted(q: PlanQuestion, config: Config, cast: PrCast, sizes: MessageSize
     """What these settings will do: the second half of a plan."""
     coverage, copies, k = cast.coverage()[-1], cast.copies(), config.ordering.k
     others = (q.members - 1) / q.members  # deliveries of an event, for each member
-    standing, packets = _standing(q, config, sizes)
-    events_bytes = _events(q, sizes, copies) + _recovery(q, sizes, coverage, k)
+    standing, packets, events_bytes = _traffic(q, config, cast, sizes)
     p50, p99 = (_latency_ms(q, config, cast, share) for share in (0.5, 0.99))
     between = _latency_ms(q, config, cast, 0.985, luck=0), _latency_ms(q, config, cast, 0.995, luck=1)
     fails = min(0.999, (1 - coverage) * unanswered(q.loss, q.crash, coverage, k))
@@ -313,28 +312,22 @@ def unanswered(loss: float, crash: float, coverage: float, k: int) -> float:
     return (1 - one) * (1 - one * coverage) ** k
 
 
-def _standing(q: PlanQuestion, config: Config, sizes: MessageSizes) -> tuple[float, float]:
-    """Bytes and packets per second that a living member sends, on average, whatever the load: rounds, announcements to
-    half of its neighbours in a tree, and the bytes of the ring."""
-    announced = (config.cast.degree + 0.5) / 2 if q.mode == "tree" else 0.0
+def _traffic(q: PlanQuestion, config: Config, cast: PrCast, sizes: MessageSizes) -> tuple[float, float, float]:
+    """What a living member sends, on average: bytes and packets a second whatever the load (rounds, announcements to
+    half of its neighbours in a tree, and the bytes of the ring), and bytes a second for the events. Each push is a
+    message of its own; for what gossip missed it asks k and the one that is known to have it, and those answer that
+    have it."""
+    tree, coverage, events = q.mode == "tree", cast.coverage()[-1], q.publishers * q.rate
+    announced = (config.cast.degree + 0.5) / 2 if tree else 0.0
     rounds_a_second = 1e9 / config.round_ns
     polls = sizes.ring * q.publishers / q.members * 1e9 / config.ring.round_ns
     packets = (min(config.cast.fanout, q.members - 1) + announced) * rounds_a_second
-    return (config.cast.fanout * sizes.fixed + announced * sizes.announcement) * rounds_a_second + polls, packets
-
-
-def _events(q: PlanQuestion, sizes: MessageSizes, copies: float) -> float:
-    """Bytes per second that a living member sends, on average, for the events: each push is a message of its own."""
+    standing = (config.cast.fanout * sizes.fixed + announced * sizes.announcement) * rounds_a_second + polls
     header = sizes.frame * 0.1 + 24
-    announced = (cast_sizing.neighbours(q.members) + 0.5) * sizes.key if q.mode == "tree" else 0.0
-    return q.publishers * q.rate * (copies * (sizes.frame + header) + announced)
-
-
-def _recovery(q: PlanQuestion, sizes: MessageSizes, coverage: float, k: int) -> float:
-    """Bytes per second that a member sends, on average, for what gossip missed: it asks k and the one that is known to
-    have it, and those answer that have it."""
-    missed = q.publishers * q.rate * (1 - coverage)
-    return missed * (k + 1) * (sizes.ask + coverage * sizes.frame)
+    keys = (cast_sizing.neighbours(q.members) + 0.5) * sizes.key if tree else 0.0
+    pushed = events * (cast.copies() * (sizes.frame + header) + keys)
+    recovered = events * (1 - coverage) * (config.ordering.k + 1) * (sizes.ask + coverage * sizes.frame)
+    return standing, packets, pushed + recovered
 
 
 def _hops(cast: PrCast, share: float) -> int:

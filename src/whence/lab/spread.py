@@ -14,8 +14,7 @@ from whence.core.cast.sizing import Mode, Outlook, levels, outlooks
 
 
 class PrCast(NamedTuple):
-    """One item among `members`, thrown at `fanout` of them at a time for `termination` rounds or hops. `latency` of the
-    network is in rounds: slower hops are fewer, so out of step an item gets farther."""
+    """One item among `members`, thrown at `fanout` of them at a time for `termination` rounds or hops."""
 
     members: int
     fanout: int
@@ -23,29 +22,28 @@ class PrCast(NamedTuple):
     loss: float
     mode: Mode = "rounds"
     in_step: bool = False
-    latency: float = 0.0
 
     def _by_termination(self) -> list[Outlook]:
         """The outlook for a termination of 1, 2, .. `termination`; for trees, that of so many hops."""
+        if self.members <= 1:
+            return [(1.0, 1.0, 0.0)] * self.termination
         if self.mode == "tree":
             return _tree_outlooks(self.members, self.loss)
-        found = outlooks(self.members, self.fanout, self.loss, self.mode, self.in_step, self.latency)
+        found = outlooks(self.members, self.fanout, self.loss, self.mode, self.in_step)
         return list(islice(found, self.termination))
 
     def reach(self) -> float:
         """The probability that ALL members get the item."""
-        return self._by_termination()[-1][0] if self.members > 1 else 1.0
+        return self._by_termination()[-1][0]
 
     def coverage(self) -> list[float]:
         """The expected fraction of members that the item reaches with a termination of 0, 1, .. `termination`. In step,
         these are also the fractions after so many rounds."""
-        if self.members <= 1:
-            return [1.0] * (self.termination + 1)
         return [1 / self.members, *(mean for _, mean, _ in self._by_termination())]
 
     def copies(self) -> float:
         """How often a member sends the item, on average over members: its price."""
-        return self._by_termination()[-1][2] if self.members > 1 else 0.0
+        return self._by_termination()[-1][2]
 
     def in_time(self) -> list[float]:
         """The expected fraction of members that has the item after 0, 1, 2 .. hops, all of its pushes on time. Trees:

@@ -74,9 +74,10 @@ def test_failed_connections_are_those_that_the_network_gave_up(monkeypatch: pyte
     """Over a whole run the replay of its sendings counts what the simulated network counted."""
     outcomes = []
 
-    def run(loaded: Any, seed: int, make: Any) -> Any:
-        make.__self__.start, make.__self__.stop = 0, 1 << 62
-        outcomes.append(simulate(loaded, seed, make=make))
+    def run(loaded: Any, seed: int, **how: Any) -> Any:
+        meter = how["watch"].__self__
+        meter.start, meter.stop = 0, 1 << 62
+        outcomes.append(simulate(loaded, seed, **how))
         return outcomes[-1]
 
     monkeypatch.setattr(evaluation, "run", run)

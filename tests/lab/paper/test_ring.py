@@ -34,7 +34,8 @@ def test_without_a_fault_the_published_ring_stands() -> None:
         found.run(found.now + 3)
     found.run(20)
     assert {step.kind for step in found.steps} == {"send", "own"}
-    assert all(len(owners) == 1 for owners in found.owners().values()) and len(found.owners()) == 7
+    tickets = {p.ticket for p in found.processes.values()}
+    assert len(tickets) == len(found.processes) == 7 and None not in tickets
 
 
 def test_one_cut_link_gives_a_ticket_two_owners_and_ours_does_not() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from whence.audit.trace import Row
 from whence.core.member import Member
-from whence.lab.sim.actions import Action
+from whence.lab.sim.actions import Action, show
 from whence.lab.sim.chaos import expand
 from whence.lab.sim.run import play
 from whence.lab.sim.scenario import Loaded, parse
@@ -35,7 +35,7 @@ class Run:
 
     def clean(self) -> Run:
         """The run, if nothing was violated."""
-        assert self.violation is None, self.violation.story()
+        assert self.violation is None, f"{show(self.world.schedule)}\n{self.violation}"
         return self
 
     def of(self, name: str, kind: str) -> list[Row]:

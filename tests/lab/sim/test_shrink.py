@@ -12,7 +12,7 @@ from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.ports import Deliver, Input, Output
 from whence.lab.sim.run import run
-from whence.lab.sim.scenario import Loaded, parse
+from whence.lab.sim.scenario import parse
 from whence.lab.sim.shrink import shrink
 
 replace = msgspec.structs.replace
@@ -84,7 +84,7 @@ def test_a_failing_seed_becomes_a_handful_of_actions() -> None:
     outcome = next(o for o in (run(loaded, s, make=careless) for s in range(10)) if o.violation is not None)
     found = outcome.violation
     assert found is not None and found.kind == "order" and "causal: inverted" in found.what
-    assert found.seed == outcome.report.seed and found.schedule == outcome.schedule
+    assert found.seed == outcome.report.seed
     assert len(outcome.schedule) > 50
     shrunk = shrink(loaded, found.seed, found, outcome.schedule, make=careless, budget=250)
     assert shrunk.violation.kind == "order"
@@ -144,11 +144,3 @@ def test_the_checks_see_errors_livelocks_and_forgotten_disks() -> None:
     for broken, kinds in ((Crashing, {"core"}), (Sleepless, {"livelock"}), (Forgetful, {"order", "twice"})):
         violation = simulate(everybody, make=broken).violation
         assert violation is not None and violation.kind in kinds, violation
-
-
-def test_a_violation_tells_its_story() -> None:
-    loaded: Loaded = parse(SCENARIO)
-    violation = run(loaded, 1, make=Stutterer).violation
-    assert violation is not None
-    story = violation.story()
-    assert "publishes 2 events" in story and story.endswith(str(violation)) and "seed 1" in story

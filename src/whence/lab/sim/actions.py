@@ -23,7 +23,7 @@ class _Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Time since the start of the run."""
 
 
-class _OfMember(_Action, frozen=True, kw_only=True):
+class OfMember(_Action, frozen=True, kw_only=True):
     """At one process, or only in one of its clusters."""
 
     who: str
@@ -53,15 +53,15 @@ class LeaveAction(_Action, frozen=True, kw_only=True, tag="leave"):
     lasts: Lasts = msgspec.field(default=None, name="for")
 
 
-class CoordinateAction(_OfMember, frozen=True, kw_only=True, tag="coordinate"):
+class CoordinateAction(OfMember, frozen=True, kw_only=True, tag="coordinate"):
     """The member wants a ticket from now on."""
 
 
-class ResignAction(_OfMember, frozen=True, kw_only=True, tag="resign"):
+class ResignAction(OfMember, frozen=True, kw_only=True, tag="resign"):
     """The member gives its ticket back."""
 
 
-class Found(_OfMember, frozen=True, kw_only=True, tag="found"):
+class Found(OfMember, frozen=True, kw_only=True, tag="found"):
     """The operator founds the ring at this process."""
 
 
@@ -104,7 +104,7 @@ OUTSIDER = "outsider#1"
 """Who sends bad bytes, if nobody is named."""
 
 
-class Hostile(_OfMember, frozen=True, kw_only=True, tag="hostile"):
+class Hostile(OfMember, frozen=True, kw_only=True, tag="hostile"):
     """Bad bytes arrive at `who`: random, truncated, altered and forged. They come from an outsider or, with `sender`,
     from a faulty member. Needs `wire = true`."""
 
@@ -112,20 +112,20 @@ class Hostile(_OfMember, frozen=True, kw_only=True, tag="hostile"):
     messages: Count = 10
 
 
-class Lie(_OfMember, frozen=True, kw_only=True, tag="lie"):
+class Lie(OfMember, frozen=True, kw_only=True, tag="lie"):
     """`who` sends well-formed messages with invented contents to other members. Needs `wire = true`."""
 
     messages: Count = 10
 
 
-class MoveAction(_OfMember, frozen=True, kw_only=True, tag="move"):
+class MoveAction(OfMember, frozen=True, kw_only=True, tag="move"):
     """The member starts a clock generation with these entries and keys (a cluster without tickets)."""
 
     entries: Annotated[int, msgspec.Meta(ge=1)]
     keys: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class PublishAction(_OfMember, frozen=True, kw_only=True, tag="publish"):
+class PublishAction(OfMember, frozen=True, kw_only=True, tag="publish"):
     """The application publishes one frame; refused if the member has no ticket then."""
 
     events: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -156,7 +156,7 @@ KINDS: dict[str, type[Action]] = {str(kind.__struct_config__.tag): kind for kind
 
 
 def read_action(table: Mapping[str, object], where: str, round_ns: int) -> Action:
-    """Read one `[[fault]]` or `[[publish]]` table."""
+    """Read one `[[fault]]` table."""
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(f"{where}.kind: {kind!r} is not a kind of action; one of: {', '.join(KINDS)}")

@@ -20,7 +20,6 @@ def expand(loaded: Loaded, seed: int) -> Schedule:
     actions: list[Action] = list(loaded.faults)
     if scenario.chaos is not None:
         actions += _Chaos(scenario, scenario.chaos, seed).draw()
-    actions += loaded.publishes
     for cluster in scenario.cluster:
         actions += workload(scenario, cluster, actions, seed)
     return tuple(sorted(actions, key=lambda a: a.at))  # stable: equal times keep the order above

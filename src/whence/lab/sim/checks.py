@@ -29,7 +29,7 @@ from whence.audit.judge.report import report
 from whence.core import ports
 from whence.core.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.lab.sim import survivors
-from whence.lab.sim.actions import OUTSIDER, Hostile, MoveAction, PublishAction, Schedule, show
+from whence.lab.sim.actions import OUTSIDER, Hostile, MoveAction, PublishAction
 from whence.lab.sim.host import TenureKey, tenure_of
 from whence.lab.sim.rings import Rings
 from whence.lab.sim.survivors import Bits, count, died
@@ -44,24 +44,19 @@ QUIET_ROUNDS = 60
 
 
 class Violation(Exception):
-    """A failed check, with everything needed to reproduce it."""
+    """A failed check; the run's scenario, seed and schedule reproduce it."""
 
-    def __init__(self, kind: str, what: str, *, at: int, member: str, seed: int, schedule: Schedule) -> None:
+    def __init__(self, kind: str, what: str, *, at: int, member: str, seed: int) -> None:
         super().__init__(kind, what)
         self.kind = kind
         self.what = what
         self.at = at
         self.member = member
         self.seed = seed
-        self.schedule = schedule
 
     def __str__(self) -> str:
         who = f" at {self.member}" if self.member else ""
         return f"{self.kind}{who}, {self.at / 1e9:.4f} s, seed {self.seed}: {self.what}"
-
-    def story(self) -> str:
-        """The violation and all actions before it."""
-        return f"{show(tuple(a for a in self.schedule if a.at <= self.at))}\n{self}"
 
 
 class Checks:
@@ -81,7 +76,7 @@ class Checks:
     def violation(self, kind: str, what: str, instance: Instance | None = None) -> Violation:
         stage = self.stage
         member = f"{instance.id}/{stage.clusters[instance.cluster].name}" if instance is not None else ""
-        return Violation(kind, what, at=stage.now, member=member, seed=stage.seed, schedule=stage.schedule)
+        return Violation(kind, what, at=stage.now, member=member, seed=stage.seed)
 
     # -- every step ------------------------------------------------------------------------------------------
 
@@ -150,9 +145,7 @@ class Checks:
         if instance.order != "reliable" or instance.host.name in self.stage.liars[instance.cluster]:
             return
         self._gave_up.add(instance.id)
-        instances = [
-            h.instances[instance.cluster] for h in self.stage.hosts.values() if instance.cluster in h.instances
-        ]
+        instances = self.stage.instances(instance.cluster)
         for ticket, inc, first, last in out.ranges:
             owner, _ = self._tenures[instance.cluster].get((ticket, inc), ("", 0))
             for seq in range(first, last + 1):
@@ -209,11 +202,7 @@ class Checks:
         """The final checks, when everything should have settled."""
         for cluster in range(len(self.stage.clusters)):
             liars = self.stage.liars[cluster]
-            instances = [
-                h.instances[cluster]
-                for h in self.stage.hosts.values()
-                if cluster in h.instances and h.name not in liars
-            ]
+            instances = [s for s in self.stage.instances(cluster) if s.host.name not in liars]
             dead = self._died(cluster, instances)
             self.tally.died += count(dead)
             names = set(survivors.names(dead))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from whence.core import ports
@@ -37,13 +36,14 @@ def carry_out(world: World, action: Action) -> None:
             world.start(who, disk)
         case act.LeaveAction():
             _leave(world, action)
-        case act.CoordinateAction(who=who):
-            _want(world, action, True, ports.Coordinate())
-        case act.ResignAction(who=who):
-            _want(world, action, False, ports.Resign())
-        case act.Found(who=who, cluster=cluster):
-            for instance in _instances(world, who, cluster):
-                world.step(instance, ports.FoundRing())
+        case act.CoordinateAction():
+            _want(world, action, True)
+            _tell(world, action, ports.Coordinate())
+        case act.ResignAction():
+            _want(world, action, False)
+            _tell(world, action, ports.Resign())
+        case act.Found():
+            _tell(world, action, ports.FoundRing())
         case act.Partition(who=side, oneway=oneway):
             others = [n for n in world.hosts if n not in side]
             _cut(world, [(a, b) for a in side for b in others], oneway, action.lasts)
@@ -56,9 +56,8 @@ def carry_out(world: World, action: Action) -> None:
             host.clock.change(world.now, drift, jump)
             for instance in host.instances.values():
                 world.sleep(instance)
-        case act.MoveAction(who=who, cluster=cluster, entries=entries, keys=keys):
-            for instance in _instances(world, who, cluster):
-                world.step(instance, ports.Move(entries, keys))
+        case act.MoveAction(entries=entries, keys=keys):
+            _tell(world, action, ports.Move(entries, keys))
         case act.Hostile(who=who, cluster=cluster):
             for instance in _instances(world, who, cluster):
                 hostile.attack(world, instance, action)
@@ -72,13 +71,16 @@ def _instances(world: World, who: str, cluster: str) -> list[Instance]:
     return [s for i, s in list(world.hosts[who].instances.items()) if cluster in ("", world.clusters[i].name)]
 
 
-def _want(world: World, action: act.CoordinateAction | act.ResignAction, wants: bool, event: ports.Input) -> None:
-    host = world.hosts[action.who]
-    for i, cluster in enumerate(world.clusters):
-        if action.cluster in ("", cluster.name):
-            host.wants[i] = wants
+def _tell(world: World, action: act.OfMember, event: ports.Input) -> None:
     for instance in _instances(world, action.who, action.cluster):
         world.step(instance, event)
+
+
+def _want(world: World, action: act.OfMember, wants: bool) -> None:
+    """From now on, also in its next life."""
+    for i, cluster in enumerate(world.clusters):
+        if action.cluster in ("", cluster.name):
+            world.hosts[action.who].wants[i] = wants
 
 
 def _publish(world: World, action: act.PublishAction) -> None:
@@ -132,30 +134,16 @@ def _leave(world: World, action: act.LeaveAction) -> None:
         world.plan(world.now + action.lasts, back)
 
 
-def _later(world: World, lasts: int | None, what: Callable[[], None]) -> None:
-    if lasts is not None:
-        world.plan(world.now + lasts, what)
-
-
 def _cut(world: World, links: list[tuple[str, str]], oneway: bool, lasts: int | None) -> None:
-    pairs = links if oneway else links + [(b, a) for a, b in links]
+    network, pairs = world.network, links if oneway else links + [(b, a) for a, b in links]
     for pair in pairs:
-        world.network.cut(*pair)
-
-    def mend() -> None:
-        for pair in pairs:
-            world.network.mend(*pair)
-
-    _later(world, lasts, mend)
+        network.cut(*pair)
+        if lasts is not None:
+            world.plan(world.now + lasts, network.mend, *pair)
 
 
 def _slow(world: World, action: act.Slow) -> None:
-    targets = [action.dst] if action.dst else [n for n in world.hosts if n != action.src]
-    for dst in targets:
+    for dst in [action.dst] if action.dst else [n for n in world.hosts if n != action.src]:
         world.network.slow(action.src, dst, action.by)
-
-    def recover() -> None:
-        for dst in targets:
-            world.network.slow(action.src, dst, -action.by)
-
-    _later(world, action.lasts, recover)
+        if action.lasts is not None:
+            world.plan(world.now + action.lasts, world.network.slow, action.src, dst, -action.by)

@@ -1,22 +1,18 @@
 """Measures a run beyond its tally: which member got each frame, how and when, and the bytes sent.
 
-A meter makes members that report to it: `run(loaded, seed, make=meter.make)`. It counts frames published in a window,
-at members present long before and after. So the start and end of a run, and members that have just restarted, do not
-distort the results.
+A meter watches a run: `run(loaded, seed, watch=meter.saw)`. It counts frames published in a window, at members present
+long before and after. So the start and end of a run, and members that have just restarted, do not distort the results.
 """
 
 from __future__ import annotations
 
-import random
 from array import array
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 
 from whence.core import ports
 from whence.core.clock import AnyFrame, MemberId
-from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.wire import pack
 from whence.lab.sim.tally import Key
@@ -44,7 +40,6 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
     """Mean bytes sent by a member in the window; 0 without `sizes`."""
     gossip_bytes: float
     """Mean size of a gossip message with a digest."""
-    gossip_messages: int
     asked: int
     """Recovery: events requested, once per member and event."""
     answered: int
@@ -58,33 +53,17 @@ class _Presence:
 
     __slots__ = ("begun", "bit", "last")
 
-    def __init__(self, bit: int) -> None:
+    def __init__(self, bit: int, now: int) -> None:
         self.bit = bit
-        self.begun = self.last = -1
-
-
-class Metered(Member):
-    """A member that reports what it does."""
-
-    meter: Meter
-    presence: _Presence
-
-    def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
-        outs = super().handle(event, now)
-        self.meter.saw(self, outs, now)
-        return outs
-
-
-M = TypeVar("M", bound=Metered)
+        self.begun = self.last = now
 
 
 class Meter:
     """Measures one run. Times are true time, so clocks must be exact (no `[clocks]`).
 
     `start`, `stop`: the window in which published frames count. `warm`: how long a member must be present before and
-    after a frame for the frame to count there. `adapt`: changes the members' settings before they are made. `sizes`:
-    count bytes (costs an encoding per message). `spread`: how long gossip takes; for delivery by gossip alone, a member
-    must be present from the publish until then (default: `warm`).
+    after a frame for the frame to count there. `sizes`: count bytes (costs an encoding per message). `spread`: how long
+    gossip takes; for delivery by gossip alone, a member must be present from the publish until then (default: `warm`).
     """
 
     def __init__(
@@ -95,15 +74,13 @@ class Meter:
         *,
         sizes: bool = False,
         spread: int | None = None,
-        adapt: Callable[[Config], Config] | None = None,
     ) -> None:
         self.start, self.stop, self.warm = start, stop, warm
         self.sizes = sizes
         self.spread = spread
-        self.adapt = adapt
         self.sendings: list[tuple[int, int, int]] = []
         """With `sizes`: (member, time, bytes) of every message in the window, in order of time."""
-        self._presences: list[_Presence] = []
+        self._presences: dict[MemberId, _Presence] = {}
         self._born: dict[Key, int] = {}
         self._gossip: dict[Key, int] = {}
         self._delivered: dict[Key, int] = {}
@@ -114,27 +91,17 @@ class Meter:
         self._bytes = self._gossip_bytes = self._gossips = 0
         self._packed: tuple[object, int] = (None, 0)
 
-    def make(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member:
-        """For `run(..., make=meter.make)`."""
-        return self.enter(Metered(me, config if self.adapt is None else self.adapt(config), rng, checkpoint))
-
-    def enter(self, member: M) -> M:
-        """Let a member made elsewhere report here."""
-        member.meter, member.presence = self, _Presence(len(self._presences))
-        self._presences.append(member.presence)
-        return member
-
-    def saw(self, member: Metered, outs: Sequence[ports.Output], now: int) -> None:
+    def saw(self, member: Member, outs: Sequence[ports.Output], now: int) -> None:
         """The outputs of one step."""
-        presence = member.presence
-        if presence.begun < 0:
-            presence.begun = now
+        presence = self._presences.get(member.me)
+        if presence is None:
+            presence = self._presences[member.me] = _Presence(len(self._presences), now)
         presence.last = now
         counting = self.sizes and self.start <= now < self.stop
         for out in outs:
             if type(out) is ports.Send:
                 if counting:
-                    self._sent(member, out, now)
+                    self._sent(member, presence, out, now)
             elif type(out) is ports.Arrived:
                 self._answer(self._answered if out.recovered else self._overtaken, presence, out.frame)
                 if not out.recovered:
@@ -159,7 +126,7 @@ class Meter:
         """The members that a frame counts for, as bits: those present long before and after it, and those present while
         gossip spreads it."""
         there = spread_to = 0
-        for presence in self._presences:
+        for presence in self._presences.values():
             if self._counts(presence, born) and presence.last >= min(born + self.warm, end - self.warm):
                 there |= 1 << presence.bit
             if (
@@ -179,20 +146,20 @@ class Meter:
             asked for s in range(first, first + frame.count) if (asked := (presence.bit, who, inc, s)) in self._asked
         )
 
-    def _sent(self, member: Metered, out: ports.Send, now: int) -> None:
+    def _sent(self, member: Member, presence: _Presence, out: ports.Send, now: int) -> None:
         last, size = self._packed
         if out.message is not last:  # gossip sends one message to many
             size = len(pack(member.config.cluster, member.me, out.message))
             self._packed = (out.message, size)
         self._bytes += size
-        self.sendings.append((member.presence.bit, now, size))
+        self.sendings.append((presence.bit, now, size))
         if getattr(out.message, "digest", None) is not None:
             self._gossips += 1
             self._gossip_bytes += size
 
     def result(self) -> Frames:
         """The results, after the run."""
-        end = max((presence.last for presence in self._presences), default=0)
+        end = max((presence.last for presence in self._presences.values()), default=0)
         frames = by_gossip = by_all = pairs = gossip_missed = lost = 0
         for key, born in self._born.items():
             if not self.start <= born < self.stop:
@@ -205,7 +172,7 @@ class Meter:
             pairs += there.bit_count() - 1
             gossip_missed += (missed & there).bit_count()
             lost += never.bit_count()
-        members = len({presence.bit for presence in self._presences if presence.begun == 0}) or 1
+        members = len({presence.bit for presence in self._presences.values() if presence.begun == 0}) or 1
         return Frames(
             frames=frames,
             by_gossip=by_gossip,
@@ -216,7 +183,6 @@ class Meter:
             latency_ms=_summary(self._latencies),
             bytes_per_s=self._bytes / members / ((self.stop - self.start) / 1e9),
             gossip_bytes=self._gossip_bytes / max(1, self._gossips),
-            gossip_messages=self._gossips,
             asked=len(self._asked),
             answered=len(self._answered),
             overtaken=len(self._overtaken),

@@ -43,8 +43,7 @@ class Operator:
 
     def _look_at(self, cluster: int) -> None:
         world = self.world
-        instances = [h.instances[cluster] for h in world.hosts.values() if cluster in h.instances]
-        rings = {s.id: s.member.ring for s in instances if not isinstance(s.member.ring, NoRing)}
+        rings = {s.id: s.member.ring for s in world.instances(cluster) if not isinstance(s.member.ring, NoRing)}
         away = [host.name for host in world.hosts.values() if not host.up and host.boot]
         if any(ring.state in CORE for ring in rings.values()) or council_lives(rings, away):
             self._empty_since[cluster] = None

@@ -16,7 +16,7 @@ from whence.lab.sim.checks import Violation
 from whence.lab.sim.operator import Operator
 from whence.lab.sim.scenario import Loaded, load, parse
 from whence.lab.sim.tally import RunReport
-from whence.lab.sim.world import MakeMember, World
+from whence.lab.sim.world import MakeMember, Watch, World
 
 Progress = Callable[[int, int], None]
 """`(now, end)` in virtual ns."""
@@ -50,6 +50,7 @@ def run(
     *,
     schedule: Schedule | None = None,
     make: MakeMember = Member,
+    watch: Watch | None = None,
     sink: Sink | None = None,
     progress: Progress | None = None,
 ) -> Simulated:
@@ -59,7 +60,8 @@ def run(
         loaded = scenario
     else:
         loaded = parse(scenario) if isinstance(scenario, str) and "\n" in scenario else load(scenario)
-    world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
+    seed = loaded.scenario.seed if seed is None else seed
+    world = World(loaded, seed, schedule=schedule, make=make, watch=watch, sink=sink)
     violation = play(world, progress)
     return Simulated(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)
 

@@ -14,7 +14,7 @@ import msgspec
 from whence.core.config import Config, Positive, Settings, defaults
 from whence.core.order import Contract
 from whence.errors import ConfigError
-from whence.lab.sim.actions import KINDS, Action, PublishAction, names_in, read_action, write_action
+from whence.lab.sim.actions import KINDS, Action, names_in, read_action, write_action
 from whence.lab.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
 
 Rate = Annotated[float, msgspec.Meta(ge=0)]
@@ -143,7 +143,7 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole simulation. `[[fault]]` and `[[publish]]` tables are its explicit actions."""
+    """A whole simulation. `[[fault]]` tables are its explicit actions."""
 
     about: str = ""
     seed: int = 0
@@ -257,7 +257,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     scenario: SimScenario
     faults: tuple[Action, ...] = ()
-    publishes: tuple[PublishAction, ...] = ()
+    """Publishes, too."""
     path: str = ""
     variant: str = ""
     """Distinguishes a changed scenario from its file, since one trace may contain runs of both."""
@@ -347,8 +347,7 @@ def _loaded(table: dict[str, object], path: str) -> Loaded:
     round_ns = parse_duration(table.get("round", "100ms"), "round")
     if round_ns < 1:
         raise ConfigError("round: must be longer than 0")
-    faults = _actions(table.pop("fault", []), "fault", round_ns)
-    publishes = [a for a in _actions(table.pop("publish", []), "publish", round_ns) if isinstance(a, PublishAction)]
+    faults = _actions(table.pop("fault", []), round_ns)
     clusters = table.get("cluster")
     if clusters is not None:
         table["cluster"] = _profiled([clusters] if isinstance(clusters, dict) else clusters)
@@ -356,10 +355,10 @@ def _loaded(table: dict[str, object], path: str) -> Loaded:
         scenario = read(SimScenario, table, round_ns=round_ns)
     except ConfigError as error:
         if str(error).startswith("unknown key") and "." not in str(error).split(";")[0]:
-            raise ConfigError(f"{error}, fault, publish") from None
+            raise ConfigError(f"{error}, fault") from None
         raise
-    check(scenario, (*faults, *publishes))
-    return Loaded(scenario=scenario, faults=tuple(faults), publishes=tuple(publishes), path=path)
+    check(scenario, faults)
+    return Loaded(scenario=scenario, faults=faults, path=path)
 
 
 def _profiled(clusters: object) -> object:
@@ -369,11 +368,10 @@ def _profiled(clusters: object) -> object:
     return [{**write(defaults(c.pop("profile", ""))), **c} for c in clusters]
 
 
-def _actions(tables: object, where: str, round_ns: int) -> list[Action]:
+def _actions(tables: object, round_ns: int) -> tuple[Action, ...]:
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        raise ConfigError(f"{where}: write it as [[{where}]] tables")
-    kind = {"kind": "publish"} if where == "publish" else {}
-    return [read_action({**kind, **t}, f"{where}[{i}]", round_ns) for i, t in enumerate(tables)]
+        raise ConfigError("fault: write it as [[fault]] tables")
+    return tuple(read_action(t, f"fault[{i}]", round_ns) for i, t in enumerate(tables))
 
 
 def check(scenario: SimScenario, actions: tuple[Action, ...]) -> None:
@@ -448,9 +446,6 @@ def _check_cluster(scenario: SimScenario, cluster: ScenarioCluster, want: Callab
 def dump(loaded: Loaded) -> str:
     """The inverse of `parse`."""
     table = write(loaded.scenario)
-    table["fault"] = [write_action(a) for a in loaded.faults]
-    publishes = [write_action(a) for a in loaded.publishes]
-    for publish in publishes:
-        del publish["kind"]
-    table["publish"] = publishes
-    return to_toml({k: v for k, v in table.items() if v != []})
+    if loaded.faults:
+        table["fault"] = [write_action(a) for a in loaded.faults]
+    return to_toml(table)

@@ -35,7 +35,7 @@ class Shrunk(msgspec.Struct, frozen=True):
 
     @property
     def schedule(self) -> Schedule:
-        return tuple(sorted((*self.loaded.faults, *self.loaded.publishes), key=lambda a: a.at))
+        return self.loaded.faults
 
     def text(self) -> str:
         """The actions and the violation, for people."""
@@ -89,9 +89,7 @@ class _Shrinker:
         return Shrunk(self._loaded(self.scenario, self.actions), self.violation, self.runs)
 
     def _loaded(self, scenario: SimScenario, actions: Sequence[Action]) -> Loaded:
-        publishes = tuple(a for a in actions if isinstance(a, PublishAction))
-        faults = tuple(a for a in actions if not isinstance(a, PublishAction))
-        return Loaded(scenario=scenario, faults=faults, publishes=publishes, path=self.path)
+        return Loaded(scenario=scenario, faults=tuple(actions), path=self.path)
 
     def _try(self, scenario: SimScenario, actions: Sequence[Action]) -> bool:
         """Run it; if it still fails in the same way, keep it."""
@@ -108,33 +106,23 @@ class _Shrinker:
 
     def _fewer_actions(self) -> None:
         """Remove faults first: a run without faults is easiest to understand."""
-        self._ddmin([a for a in self.actions if not isinstance(a, PublishAction)])
-        self._ddmin([a for a in self.actions if isinstance(a, PublishAction)])
 
-    def _ddmin(self, candidates: list[Action]) -> None:
-        """Remove as many candidates as possible, large pieces first."""
-        size = len(candidates)
-        while size >= 1 and candidates:
-            at = 0
-            while at < len(candidates):
-                gone = {id(a) for a in candidates[at : at + size]}
-                if self._try(self.scenario, [a for a in self.actions if id(a) not in gone]):
-                    del candidates[at : at + size]
-                else:
-                    at += size
-            size //= 2
+        def without(piece: Sequence[Action]) -> bool:
+            gone = {id(a) for a in piece}
+            return self._try(self.scenario, [a for a in self.actions if id(a) not in gone])
+
+        _remove([a for a in self.actions if not isinstance(a, PublishAction)], without)
+        _remove([a for a in self.actions if isinstance(a, PublishAction)], without)
 
     def _fewer_processes(self) -> None:
         named = {n for a in self.actions for n in names_in(a)}
         named |= {self.scenario.founder_of(c) for c in self.scenario.cluster}
-        spare = [n for n in self.scenario.names if n not in named]
-        size = len(spare)
-        while size >= 1:
-            for piece in list(_pieces(spare, size)):
-                smaller = _without(self.scenario, piece)
-                if smaller is not None and self._try(smaller, _rid(self.actions, piece)):
-                    spare = [n for n in spare if n not in piece]
-            size //= 2
+
+        def without(piece: Sequence[str]) -> bool:
+            smaller = _without(self.scenario, piece)
+            return smaller is not None and self._try(smaller, _rid(self.actions, piece))
+
+        _remove([n for n in self.scenario.names if n not in named], without)
 
     def _fewer_coordinators(self) -> None:
         """Members that never publish need no ticket."""
@@ -169,8 +157,17 @@ class _Shrinker:
             self._try(replace(self.scenario, clocks=Clocks()), self.actions)
 
 
-def _pieces(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
-    return (items[i : i + size] for i in range(0, len(items), size))
+def _remove(items: list[T], without: Callable[[Sequence[T]], bool]) -> None:
+    """Remove as many as possible, large pieces first. `without` tries the run without a piece."""
+    size = len(items)
+    while size >= 1:
+        at = 0
+        while at < len(items):
+            if without(items[at : at + size]):
+                del items[at : at + size]
+            else:
+                at += size
+        size //= 2
 
 
 def _explicit(scenario: SimScenario, seed: int) -> SimScenario:

@@ -11,7 +11,7 @@ from typing import Any
 from whence.core.recorder import Sink
 from whence.lab.sim.actions import Schedule
 from whence.lab.sim.chaos import expand
-from whence.lab.sim.host import LocalClock, SimHost
+from whence.lab.sim.host import Instance, LocalClock, SimHost
 from whence.lab.sim.network import SimNetwork
 from whence.lab.sim.scenario import Loaded, ScenarioCluster, SimScenario
 
@@ -45,6 +45,10 @@ class Stage:
     def rng(self, purpose: str) -> random.Random:
         """A separate generator for a purpose."""
         return random.Random(f"{self.seed}/{purpose}")
+
+    def instances(self, cluster: int) -> list[Instance]:
+        """The running members of a cluster."""
+        return [host.instances[cluster] for host in self.hosts.values() if cluster in host.instances]
 
     def _clock(self, name: str) -> LocalClock:
         clocks = self.scenario.clocks

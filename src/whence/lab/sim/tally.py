@@ -244,13 +244,12 @@ class Tally:
                 line.duplicates += instance.member.stats().get("order.duplicate_frames", 0)
                 if instance.joined:
                     line.lost += total[instance.cluster] - instance.app.count
-        counters = {name: getattr(self, name) for name in ("dead_letters", "nowhere", "bad_bytes", "hostile")}
-        names: tuple[str, ...] = ("unauthentic", "lies", "cut_offs", "left", "refounded", "died")
+        counted = ["dead_letters", "nowhere", "bad_bytes", "hostile", "unauthentic", "lies", "cut_offs", "left"]
+        counted += ["refounded", "died"]
         if self.acknowledged or self.too_few_copies:
-            names = (*names, "acknowledged", "acknowledged_and_died", "too_few_copies")
-        counters |= {name: getattr(self, name) for name in names}
+            counted += ["acknowledged", "acknowledged_and_died", "too_few_copies"]
         if any(stage.free):
-            counters |= {name: getattr(self, name) for name in ("moves", "contracts_broken")}
+            counted += ["moves", "contracts_broken"]
         return RunReport(
             scenario=scenario,
             seed=stage.seed,
@@ -263,7 +262,7 @@ class Tally:
             join_ms=round(sum(self._joining) / max(1, len(self._joining)) / 1e6, 3),
             traffic={kind: (count, size) for kind, (count, size) in sorted(self._traffic.items())},
             not_published=dict(sorted(self.not_published.items())),
-            counters=counters,
+            counters={name: getattr(self, name) for name in counted},
             buffers=dict(sorted(self.high.items())),
             violation=violation,
         )

@@ -47,6 +47,11 @@ class MakeMember(Protocol):
     def __call__(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member: ...
 
 
+Watch = Callable[[Member, list[ports.Output], int], None]
+"""Called after each step of a member, with its outputs and the time on its clock: an experiment counts what it
+wants."""
+
+
 class World(Stage):
     """The members of one run. `whence.lab.sim.run.play` adds the faults and the operator."""
 
@@ -57,10 +62,11 @@ class World(Stage):
         *,
         schedule: Schedule | None = None,
         make: MakeMember = Member,
+        watch: Watch | None = None,
         sink: Sink | None = None,
     ) -> None:
         super().__init__(loaded, seed, schedule, sink)
-        self.make = make
+        self.make, self.watch = make, watch
         self.run_id = f"{loaded.name}-{seed}"
         self._configs: dict[tuple[int, str], Config] = {}
         self.tally = Tally(self)
@@ -235,6 +241,8 @@ class World(Stage):
                 "core", f"{type(error).__name__}: {error} on {type(event).__name__}", instance
             ) from error
         self.tally.steps += 1
+        if self.watch is not None:
+            self.watch(instance.member, outs, local)
         for out in outs:
             if type(out) is ports.Send:
                 self._send(instance, out)

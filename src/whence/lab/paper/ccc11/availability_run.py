@@ -16,7 +16,7 @@ import msgspec
 
 from whence.core import ports
 from whence.core.clock import MemberId, address_of
-from whence.core.config import MS, Config
+from whence.core.config import MS
 from whence.core.member import Member
 from whence.core.ring.config import need_alive
 from whence.errors import UsageError
@@ -72,6 +72,8 @@ class _Watch:
 
     def __init__(self, crashed: Mapping[str, int]) -> None:
         self.crashed = crashed
+        self.before: dict[MemberId, list[str]] = {}
+        """L of each member after its last step."""
         self.owned: dict[str, int] = {}
         """When a process first became an owner."""
         self.last: dict[str, int] = {}
@@ -85,7 +87,9 @@ class _Watch:
         self.lapse: tuple[int, int] | None = None
         """Of the first owner whose lease ran out: how many of its L had crashed, and how many there were."""
 
-    def saw(self, member: _Watched, before: list[str], outs: list[ports.Output], now: int) -> None:
+    def saw(self, member: Member, outs: list[ports.Output], now: int) -> None:
+        before = self.before.get(member.me, [])
+        self.before[member.me] = after = _neighbours(member)
         for out in outs:
             if type(out) is ports.Ticket and out.change == "owner":
                 self.owned.setdefault(address_of(member.me), now)
@@ -96,25 +100,14 @@ class _Watch:
         if member.ring.owns_at(now):
             self.core.add(now // ROUND)
             self.owned_rounds.add((member.me, now // ROUND))
-            for who in member.neighbours():
+            for who in after:
                 self.last[who] = now
 
 
-class _Watched(Member):
-    """A member that reports to a `_Watch`."""
-
-    watch: _Watch
-
-    def neighbours(self) -> list[str]:
-        """Its predecessors L, which only the fault-tolerant ring has."""
-        ring: Any = self.ring
-        return [address_of(z.member) for z in ring.neighbours.L]
-
-    def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
-        before = self.neighbours()
-        outs = super().handle(event, now)
-        self.watch.saw(self, before, outs, now)
-        return outs
+def _neighbours(member: Member) -> list[str]:
+    """Its predecessors L, which only the fault-tolerant ring has."""
+    ring: Any = member.ring
+    return [address_of(z.member) for z in ring.neighbours.L]
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,12 +116,6 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     faults, wanted = schedule(s)
     crashed = {a.who: a.at for a in faults if isinstance(a, Crash)}
     watch = _Watch(crashed)
-
-    def make(me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member:
-        member = _Watched(me, config, rng, checkpoint)
-        member.watch = watch
-        return member
-
     members = 1 + max((int(a.who[1:]) for a in faults), default=s.places)
     table = {
         "members": max(s.places, members),
@@ -150,7 +137,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
         },
     }
     loaded = msgspec.structs.replace(parse(to_toml(table), "availability.toml"), faults=tuple(faults))
-    outcome = simulate(loaded, s.seed, make=make)
+    outcome = simulate(loaded, s.seed, watch=watch.saw)
     if outcome.violation is not None and outcome.violation.kind not in ("unsettled", "liveness"):
         raise UsageError(f"{s}: {outcome.violation}")
     return _summary(s, watch, wanted)

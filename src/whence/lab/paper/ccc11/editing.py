@@ -17,12 +17,13 @@ import msgspec
 from whence.core import ports
 from whence.core.clock import Frame, MemberId, address_of
 from whence.core.config import Config
+from whence.core.member import Member
 from whence.errors import UsageError
 from whence.lab.paper.ccc11.evaluation import VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import curves, from_zero, panels
-from whence.lab.sim.meter import Meter, Metered
+from whence.lab.sim.meter import Meter
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.settings import to_toml
@@ -54,7 +55,7 @@ class EditingRun(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class _Reader(Metered):
+class _Reader(Member):
     """A member with the document; an author also writes its transactions."""
 
     objects: Objects
@@ -141,14 +142,14 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     readers: list[_Reader] = []
 
     def make(me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> _Reader:
-        reader = meter.enter(_Reader(me, config, rng, checkpoint))
+        reader = _Reader(me, config, rng, checkpoint)
         reader.objects, reader.until = Objects(), rounds * ROUND_MS * 10**6
         index = int(address_of(me)[1:])
         reader.author = Author(recording, index, me) if index < authors else None
         readers.append(reader)
         return reader
 
-    outcome = simulate(parse(to_toml(table), "editing.toml"), s.seed, make=make)
+    outcome = simulate(parse(to_toml(table), "editing.toml"), s.seed, make=make, watch=meter.saw)
     missed = outcome.violation is not None and outcome.violation.kind == "lost" and TRIED[s.variant][1] == "off"
     if outcome.violation is not None and not missed:  # without recovery, losses are what is measured
         raise UsageError(f"{s}: {outcome.violation}")

@@ -9,6 +9,7 @@ connections failed after a timeout in the paper. The round is tuned so that `FAI
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -18,7 +19,9 @@ from typing import Any
 
 import msgspec
 
+from whence.core.clock import MemberId
 from whence.core.config import MS, Config
+from whence.core.member import Member
 from whence.core.order.sizing import buffer_size, needed_rounds
 from whence.errors import UsageError
 from whence.lab.paper.frame import Row, RunOptions, grid, summary, total
@@ -127,6 +130,10 @@ def scenario(s: Setting, latencies: str = "") -> Loaded:
             "max_events": MAX_EVENTS,
             "history": s.history,
             "buffer": max(1, ceil(buffer_size([s.load], s.span) * s.buffer / 2)),
+            "time_to_terminate": float(2 * TERMINATION if s.variant == PATIENT else TERMINATION),
+            "time_to_recover": float(TERMINATION),
+            "ring_round": "4r",  # tolerates busy uplinks
+            "delta": "1.5r",
             "workload": {"rate": s.load / s.coordinators, "payload": f"{PAYLOAD}B", "start": f"{s.start}r"},
         },
     }
@@ -139,36 +146,25 @@ def _ms(ms: float) -> str:
     return f"{round(ms * MS)}ns"
 
 
-def adapt(s: Setting) -> Any:
-    """Settings that scenarios do not have: timeouts of a PrCast, and ring rounds that tolerate busy uplinks."""
-    round_ns = round(s.round_ms * MS)
-
-    def adapted(config: Config) -> Config:
-        replace = msgspec.structs.replace
-        wait = TERMINATION * round_ns
-        first = 2 * wait if s.variant == PATIENT else wait
-        return replace(
-            config,
-            cast=replace(config.cast, in_step=s.in_step),
-            ordering=replace(config.ordering, time_to_terminate_ns=first, time_to_recover_ns=wait),
-            ring=replace(config.ring, round_ns=4 * round_ns, delta_ns=3 * round_ns // 2),
-        )
-
-    return adapted
+def _in_step(me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member:
+    """Everybody begins a round at the same instant: no scenario can say that."""
+    cast = msgspec.structs.replace(config.cast, in_step=True)
+    return Member(me, msgspec.structs.replace(config, cast=cast), rng, checkpoint)
 
 
 def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
     """Run it once. Returns the meter and the results."""
     first, last = s.start + RAMP, s.start + RAMP + s.rounds
     round_ns = round(s.round_ms * MS)
-    meter = Meter(first * round_ns, last * round_ns, s.span * round_ns, sizes=True, adapt=adapt(s))
+    meter = Meter(first * round_ns, last * round_ns, s.span * round_ns, sizes=True)
     with TemporaryDirectory() as place:
         path = Path(place) / "latencies.csv"
         if s.latencies:
             names = [f"c{i}" for i in range(s.members)]
             lines = [["", *names], *([name, *map(str, row)] for name, row in zip(names, s.latencies, strict=True))]
             path.write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
-        outcome = run(scenario(s, str(path)), s.seed, make=meter.make)
+        make = _in_step if s.in_step else Member
+        outcome = run(scenario(s, str(path)), s.seed, make=make, watch=meter.saw)
     missed = outcome.violation is not None and outcome.violation.kind == "lost" and s.variant in UNRECOVERED
     if outcome.violation is not None and not missed:
         raise UsageError(f"{s}: {outcome.violation}")
@@ -312,6 +308,11 @@ LEAST = 10
 def attempts(row: Row) -> float:
     """Events asked for, in all runs of a row; those that gossip delivered meanwhile do not count."""
     return max(0.0, total(row, "asked") - total(row, "overtaken"))
+
+
+def tried(row: Row) -> str:
+    """So many attempts, for people."""
+    return f"{attempts(row):.0f} attempts"
 
 
 def success(row: Row, at: str = "", of: int = 1) -> Estimate:

@@ -27,9 +27,9 @@ from whence.lab.paper.ccc11.evaluation import (
     TERMINATION,
     UPLINK,
     VARIANTS,
-    attempts,
     success,
     success_bars,
+    tried,
     tuned_runs,
 )
 from whence.lab.paper.ccc11.live import WHERE, Size, beside, over_runs
@@ -113,11 +113,11 @@ def statistics(rows: list[Row]) -> Statistics:
             }
         ),
         "attempts": [difference(v, by_run(by[v][-1], "asked"), by_run(by[v][0], "asked"), 2) for v in ASKING],
-        "low-R4": [minus(f"{_at(by['R4'][0])}, {_tried(by['R4'][0])}", success(by["R4"][0]), success(by["R4"][-1]))],
+        "low-R4": [minus(f"{_at(by['R4'][0])}, {tried(by['R4'][0])}", success(by["R4"][0]), success(by["R4"][-1]))],
     }
     for v in ASKING:
         last = by[v][-1]
-        found[f"off-{v}"] = [minus(f"{_at(last)}, {_tried(last)}", success(last), last["predicted"])]
+        found[f"off-{v}"] = [minus(f"{_at(last)}, {tried(last)}", success(last), last["predicted"])]
         found[f"faster-uplink-{v}"] = [_faster(top[v], top["causal"])]
         found[f"faster-patient-{v}"] = [_faster(top[v], top[PATIENT])]
         found[f"faster-free-{v}"] = [_faster(free[v], free["causal"])]
@@ -146,18 +146,26 @@ def _at(row: Row) -> str:
     return f"p = {row['p']:g}"
 
 
-def _tried(row: Row) -> str:
-    return f"{attempts(row):.0f} attempts"
+P = "p, events of each member a round"
+
+
+def _frame(title: str, x: str, unit: str, *more: str) -> tuple[Any, list[Any]]:
+    """Plots of the latency in this unit, of the loss, and of more, against the load."""
+    ys = (f"latency of an event ({unit}, mean)", "lost (ordered) events (%)", *more)
+    figure, axes = panels(title, *((x, y) for y in ys))
+    return figure, axes
+
+
+def _finish(axes: list[Any]) -> None:
+    from_zero(axes[0])
+    losses(axes[1])
+    axes[0].legend(fontsize=8)
 
 
 def draw(rows: list[Row]) -> Any:
     """Latency, loss, success of recovery."""
-    figure, axes = panels(
-        "CCC11 Figure 5: 25 members, all coordinators; fanout 4, termination 5, buffer by Theorem 5.1",
-        ("p, events of each member a round", "latency of an event (ms, mean)"),
-        ("p, events of each member a round", "lost (ordered) events (%)"),
-        ("p, events of each member a round", f"recoveries that succeed (%; {LEAST} or more)"),
-    )
+    title = "CCC11 Figure 5: 25 members, all coordinators; fanout 4, termination 5, buffer by Theorem 5.1"
+    figure, axes = _frame(title, P, "ms", f"recoveries that succeed (%; {LEAST} or more)")
     over = sorted((row for row in rows if row["setting"] == "uplink"), key=lambda row: float(row["p"]))
     curves(axes[:2], over, "p", ("latency_ms", "lost_ordered"), "variant", NAMES)
     for i, variant in enumerate(NAMES):
@@ -166,9 +174,7 @@ def draw(rows: list[Row]) -> Any:
             success_bars(axes[2], mine, "p", i, NAMES[variant])
             x, y = [row["p"] for row in mine], [100 * row["predicted"] for row in mine]
             axes[2].plot(x, y, "--", linewidth=1, color=COLOURS[i], alpha=0.7, label=f"{variant} predicted")
-    from_zero(axes[0])
-    losses(axes[1])
-    axes[0].legend(fontsize=8)
+    _finish(axes)
     axes[2].legend(fontsize=8, loc="lower left")
     return figure
 
@@ -219,16 +225,10 @@ def statistics_live(rows: list[Row]) -> Statistics:
 
 def draw_live(rows: list[Row]) -> Any:
     """Latency and loss, live (lines) and simulated (dots)."""
-    figure, axes = panels(
-        f"CCC11 Figure 5 live: {rows[0]['members']:g} members on loopback (lines, {rows[0]['seeds']} runs), and "
-        "simulated (dotted)",
-        ("p, events of each member a round", "latency of an event (rounds, mean)"),
-        ("p, events of each member a round", "lost (ordered) events (%)"),
-    )
+    size = f"{rows[0]['members']:g} members on loopback (lines, {rows[0]['seeds']} runs), and simulated (dotted)"
+    figure, axes = _frame(f"CCC11 Figure 5 live: {size}", P, "rounds")
     beside(axes, rows, "p", ("latency_rounds", "lost_ordered"), "variant", NAMES)
-    from_zero(axes[0])
-    losses(axes[1])
-    axes[0].legend(fontsize=8)
+    _finish(axes)
     return figure
 
 
@@ -302,15 +302,10 @@ def note_world(rows: list[Row]) -> str:
 
 def draw_world(rows: list[Row]) -> Any:
     """Latency and loss."""
-    figure, axes = panels(
-        f"CCC11's variants between {rows[0]['members']} cities (recorded latencies, {LOSS:.0%} loss)",
-        ("events a round", "latency of an event (ms, mean)"),
-        ("events a round", "lost (ordered) events (%)"),
-    )
+    title = f"CCC11's variants between {rows[0]['members']} cities (recorded latencies, {LOSS:.0%} loss)"
+    figure, axes = _frame(title, "events a round", "ms")
     curves(axes, rows, "load", ("latency_ms", "lost_ordered"), "variant", NAMES)
-    from_zero(axes[0])
-    losses(axes[1])
-    axes[0].legend(fontsize=8)
+    _finish(axes)
     return figure
 
 

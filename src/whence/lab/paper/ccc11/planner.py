@@ -44,7 +44,7 @@ def simulate(plan: ClusterPlan, rounds: int, seed: int) -> Frames:
     start, stop, span = (round(r * plan.round_ms * 1e6) for r in planner.window(plan, rounds))
     spread = round(planner.ramp(plan) * plan.round_ms * 1e6)
     meter = Meter(start, stop, span, sizes=True, spread=spread)
-    outcome = run(parse(to_toml(planner.scenario(plan, rounds)), "plan.toml"), seed, make=meter.make)
+    outcome = run(parse(to_toml(planner.scenario(plan, rounds)), "plan.toml"), seed, watch=meter.saw)
     if outcome.violation is not None:
         raise UsageError(f"the simulated plan violates an invariant (seed {seed}): {outcome.violation}")
     return meter.result()

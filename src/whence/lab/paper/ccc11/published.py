@@ -160,14 +160,6 @@ class Tolerant(VirtualTime):
             self._owns(name)
             self.at(phase, partial(self._round, name))
 
-    def owners(self) -> dict[int, list[str]]:
-        """Ticket -> the coordinators that own it."""
-        found: dict[int, list[str]] = {}
-        for p in self.processes.values():
-            if p.ticket is not None:
-                found.setdefault(p.ticket, []).append(p.name)
-        return found
-
     # -- sending
 
     def _send(

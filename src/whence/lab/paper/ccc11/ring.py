@@ -19,7 +19,6 @@ from whence.core.clock import MemberId, Send, address_of, member_id
 from whence.core.ring import Ring, RingConfig, State
 from whence.core.ring.context import Announce, BecameOwner, Excluded, Lost, Released, RingOutput
 from whence.core.ring.neighbours import TolerantRing
-from whence.lab.paper.ccc11.basic import BasicRing
 from whence.lab.paper.ccc11.published import (
     DELAY,
     DELTA,
@@ -60,7 +59,7 @@ def measure(options: RunOptions) -> list[Row]:
         for ticket, who in ring.conflicts().items()
     ]
     seeds = 10 if options.quick else 60
-    found, done = random_basic(range(options.seed * 1000, options.seed * 1000 + seeds))
+    found, done = walks(range(options.seed * 1000, options.seed * 1000 + seeds))
     rows += [{"run": "basic, ours", "at": float(done), "kind": "violation", "what": text} for text in found]
     rows.append({"run": "basic, ours", "at": float(done), "kind": "steps", "what": f"{seeds} seeds, {done} steps"})
     rows += [{"run": "lemma 4.1", "at": float(n), "kind": "cases", "what": str(bad)} for n, bad in lemma_4_1(10)]
@@ -95,10 +94,8 @@ def newcomer(grace: int) -> list[str]:
 
 def under_our_rules(seed: int) -> tuple[list[RingStep], list[str]]:
     """The same owners, the same cut link, the same joins at the same times."""
-    rings = RingDriver(TICKETS, seed)
-    rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
+    rings = _ours(seed)
     begin = rings.now
-    rings.watch(begin)
     rings.run(begin + 0.9 * ROUND)
     rings.cut.add(CUT)
     for name, (parent, ticket, at) in WANTED.items():
@@ -108,11 +105,17 @@ def under_our_rules(seed: int) -> tuple[list[RingStep], list[str]]:
     return rings.steps, rings.violations
 
 
-def quiet_join(seed: int) -> tuple[int, int]:
-    """One join without failures under our rules: tickets lost, exclusions."""
+def _ours(seed: int) -> RingDriver:
+    """Our ring with these owners, settled; its steps are recorded from here on."""
     rings = RingDriver(TICKETS, seed)
     rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
     rings.watch(rings.now)
+    return rings
+
+
+def quiet_join(seed: int) -> tuple[int, int]:
+    """One join without failures under our rules: tickets lost, exclusions."""
+    rings = _ours(seed)
     rings.ask("c", "a", 11)
     rings.run(rings.now + END * ROUND)
     kinds = [step.kind for step in rings.steps]
@@ -141,21 +144,20 @@ NS = 1_000_000
 class RingDriver(VirtualTime):
     """The rings of members, links and time, without gossip and sockets; every step is checked (`violations`)."""
 
-    def __init__(self, tickets: int, seed: int, make: type[Any] = TolerantRing, slow: bool = False) -> None:
+    def __init__(self, tickets: int, seed: int, unlike: bool = False) -> None:
         super().__init__()
         self.config = RingConfig(tickets=tickets, k=1, round_ns=NS, delta_ns=int(DELTA / ROUND * NS), drift=0.0)
-        self.make = make
         self.rng = random.Random(f"{seed}/rings")
-        self.slow = slow
-        """Delays are random, up to half a round, instead of all alike."""
-        self.rings: dict[MemberId, Any] = {}
+        self.unlike = unlike
+        """Delays are random, up to what a good link takes, instead of all alike."""
+        self.rings: dict[MemberId, TolerantRing] = {}
         self.violations: list[str] = []
         self._from: float | None = None
         self._last: dict[tuple[MemberId, MemberId], float] = {}
 
     def add(self, name: str) -> MemberId:
         me = member_id(name, 1)
-        self.rings[me] = self.make(me, self.config, random.Random(self.rng.getrandbits(64)))
+        self.rings[me] = TolerantRing(me, self.config, random.Random(self.rng.getrandbits(64)))
         return me
 
     def settle(self, owners: dict[str, int]) -> None:
@@ -177,7 +179,7 @@ class RingDriver(VirtualTime):
         me = self.add(name)
         ring = self.rings[me]
         ring.contacts([member_id(parent, 1)])
-        ring.applicant.choose = lambda: (member_id(parent, 1), ticket)
+        ring.applicant.choose = lambda: (member_id(parent, 1), ticket)  # type: ignore[method-assign]
         self.act(me, lambda ring, now: ring.coordinate(now))
 
     def watch(self, begin: float) -> None:
@@ -225,7 +227,7 @@ class RingDriver(VirtualTime):
 
     def _post(self, a: MemberId, b: MemberId, message: Any) -> None:
         lost = (address_of(a), address_of(b)) in self.cut or b not in self.rings
-        delay = self.rng.uniform(0, 0.5 * ROUND) if self.slow else DELAY
+        delay = self.rng.uniform(0, DELTA) if self.unlike else DELAY
         arrives = max(self.now + delay, self._last.get((a, b), 0.0) + 1e-9)  # FIFO for each pair
         self._note("send", a, b, type(message).__name__, -1.0 if lost else arrives)
         if not lost:
@@ -240,12 +242,12 @@ class RingDriver(VirtualTime):
             )
 
 
-def random_basic(seeds: Iterable[int]) -> tuple[list[str], int]:
-    """The fault-free protocol with our rules: random joins and leaves, random delays. Violations, and steps done."""
+def walks(seeds: Iterable[int]) -> tuple[list[str], int]:
+    """Our ring without failures: random joins and leaves, random delays. Violations, and steps done."""
     found: list[str] = []
     steps = 0
     for seed in seeds:
-        rings = RingDriver(8, seed, BasicRing, slow=True)
+        rings = RingDriver(8, seed, unlike=True)
         rng = random.Random(f"{seed}/walk")
         names = [rings.add(f"m{i}") for i in range(6)]
         rings.act(names[0], lambda ring, now: ring.found(now, 1))

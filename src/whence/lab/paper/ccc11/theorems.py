@@ -12,7 +12,7 @@ from math import e, exp, fsum, lgamma, log, log1p
 from typing import Any
 
 from whence.core.order.sizing import buffer_size
-from whence.lab.paper.ccc11.evaluation import POINT, TERMINATION, attempts, success, success_bars
+from whence.lab.paper.ccc11.evaluation import POINT, TERMINATION, success, success_bars, tried
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
 from whence.lab.paper.plots import panels
 from whence.lab.plan import recovery_fanout, unanswered
@@ -127,24 +127,20 @@ def statistics(rows: list[Row]) -> Statistics:
     return {
         "lemma-5.1": [exact(f"{total(calm, 'events'):.0f} events, {members} members", wrong)],
         "5.1-exact": [exact(case["at"], case["exact"] / case["bound"]) for case in buffer_model()],
-        "5.1-protocol": [minus(f"{_tried(at_2)}", success(at_2), bound)],
+        "5.1-protocol": [minus(f"{tried(at_2)}", success(at_2), bound)],
         "5.1-small": [minus(f"2 and {least['buffer']:g} npT", success(at_2), success(least))],
         "aging": [difference(f"buffer of {SMALL:g} npT", _rates(aging), _rates(fifo))],
         "5.2-lemma": lemma_5_2(),
         "5.2-stated": [
             minus(
-                f"n = {members}, k = {theorem}, {_tried(stated)}, success {success(stated).value:.3f}",
+                f"n = {members}, k = {theorem}, {tried(stated)}, success {success(stated).value:.3f}",
                 success(stated),
                 reply_probability(members, FAILURE),
             )
         ],
         "5.2-planner": [minus(f"k = {r['k']}", success(r, "", len(ours)), formula[int(r["k"])]) for r in ours],
-        "k-times": [ratio(f"{_tried(r4)}", _per_event(r4), _per_event(r1))],
+        "k-times": [ratio(f"{tried(r4)}", _per_event(r4), _per_event(r1))],
     }
-
-
-def _tried(row: Row) -> str:
-    return f"{attempts(row):.0f} attempts"
 
 
 def _rates(row: Row) -> list[float]:

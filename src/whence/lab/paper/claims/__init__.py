@@ -28,13 +28,6 @@ def claims(experiment: str) -> list[PaperClaim]:
     return list({c.key: c for s in STATEMENTS[experiment] for c in s.tested}.values())
 
 
-def contradictions(experiment: str, a: Statistics, b: Statistics) -> list[str]:
-    """Claims that hold by one measurement and fail by the other. What one of them does not decide is no
-    contradiction: a smaller run decides less."""
-    found = {claim.key: {claim.judge(a), claim.judge(b)} for claim in claims(experiment)}
-    return [key for key, verdicts in found.items() if verdicts == {"holds", "fails"}]
-
-
 def judged(experiment: str, statistics: Statistics) -> list[JudgedClaim]:
     """Every claim of an experiment, judged."""
     return [

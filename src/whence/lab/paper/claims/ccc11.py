@@ -14,7 +14,7 @@ lemma-4.1 <= 0: sets of owners (up to 10 tickets, all of them) with an overlap o
 Without failures, joins and leaves never give two processes a common ticket.
 basic-published <= 0: as printed: tickets with two owners or coordinators, shortest schedule
 correction: A coordinator waits for ACKSUCC before it serves the next request (docs/ring.md, rules 1 to 6).
-basic-ours <= 0: with rules 1 to 6: the same, random schedules
+basic-ours <= 0: our ring, which has these rules: the same, random schedules
 # CCC11 Lemma 4.3
 Without failures the fault-tolerant algorithm excludes nobody.
 lemma-4.3-published <= 0: Algorithms 2 to 4 as printed, no failures, one join: tickets given up

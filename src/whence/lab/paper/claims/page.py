@@ -164,7 +164,8 @@ NAMED = """
 * One entry for each group (SURVEY 3.3): in, as tickets and as (N, R, K) clocks.
 * Hierarchies of groups (SURVEY 3.4): in, as trees of clusters over [bridges](./survey.md#bridges). Cycles, and
   total order across bridges, are out.
-* View synchrony (SURVEY 2): only in `survey/table1`. Uniform delivery: out; use `publish(..., copies=k)`.
+* View synchrony (SURVEY 2): out; `survey/table1` has a quiet change of the view. Uniform delivery: out; use
+  `publish(..., copies=k)`.
 * Synchronous channels (SURVEY 3.1): out; they cost a round trip for each event.
 * Open groups (SURVEY 3.4): in; [clients](./survey.md#open-groups) publish through a member.
 * Byzantine processes: out for the ring; see [SECURITY](../SECURITY.md).

@@ -13,26 +13,18 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import msgspec
 
-from whence.core.order.survey.base import control_bytes
+from whence.core.order.survey.base import Message, control_bytes
 from whence.core.order.survey.config import SurveyConfig
 from whence.core.order.survey.registry import make
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, grid
 from whence.lab.paper.plots import error_bars, panels
-from whence.lab.paper.survey.reliable import (
-    Data,
-    GroupView,
-    ReliableOutput,
-    ReliableProcess,
-    ToApplication,
-    ToProcess,
-    Wire,
-)
+from whence.lab.paper.survey.reliable import GroupView, ReliableOutput, ReliableProcess, ToApplication, ToProcess, Wire
 from whence.lab.stats import difference, mean, quotient, ratio
 
 MS = 1_000_000
@@ -58,24 +50,6 @@ class ConvoySetting:
     seed: int = 0
 
 
-@dataclass
-class Convoy:
-    """The result, for the messages published in the first subgroup."""
-
-    latency: list[list[float]] = field(default_factory=list)
-    """Per subgroup: milliseconds from multicast to the delivery at each member."""
-    together: list[float] = field(default_factory=list)
-    """Per subgroup: the mean number of messages that its server towards the next one delivers at the same moment. More
-    than 1: bursts."""
-
-    control: float = 0.0
-    """Mean bytes of control information of a multicast inside a subgroup."""
-
-    def mean(self, subgroup: int) -> float:
-        """Mean latency there, in milliseconds."""
-        return sum(self.latency[subgroup]) / max(1, len(self.latency[subgroup]))
-
-
 class Relayed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message for all subgroups: the `number`th of a process of a subgroup, and the subgroup that it came from last
     (at first its own)."""
@@ -90,8 +64,8 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Relayed).decode
 
 
-class _Chain:
-    """The simulation: a queue of arrivals in true time.
+class Convoy:
+    """The simulation: a queue of arrivals in true time. Its results are about messages of the first subgroup.
 
     A server is an ordinary member of its subgroup. It forwards what it delivers over a FIFO link to the server of the
     next subgroup, which multicasts it there. No causal history crosses the link: whatever precedes a message was sent
@@ -111,8 +85,11 @@ class _Chain:
         """When each message of the first subgroup was multicast."""
         self.numbers = Counter[Place]()
         self.latency: list[list[float]] = [[] for _ in range(setting.subgroups)]
+        """Per subgroup: milliseconds from multicast to the delivery at each member."""
         self.control: dict[tuple[int, int, int], int] = {}
+        """Bytes of control information of each multicast inside a subgroup."""
         self.moments = [Counter[int]() for _ in range(setting.subgroups)]
+        """Per subgroup: how many messages its server towards the next one delivers at each moment."""
         view = GroupView(1, tuple(range(setting.size)))
         self.sites = {
             (g, p): ReliableProcess(p, make(setting.order, p, view.members, SurveyConfig(max_carried=200)), view)
@@ -131,7 +108,7 @@ class _Chain:
         arrival = self.now + int(s.delay * MS * self.rng.uniform(0.5, 1.5))
         if isinstance(wire, Relayed):
             arrival = self.last[sender] = max(arrival, self.last.get(sender, 0) + 1)
-        while isinstance(wire, Data) and self.rng.random() < s.loss:
+        while isinstance(wire, Message) and self.rng.random() < s.loss:
             arrival += int(s.retransmit * MS)
         self.sent += 1
         heapq.heappush(self.queue, (arrival, self.sent, to, sender, wire))
@@ -140,8 +117,8 @@ class _Chain:
         for output in outputs:
             if isinstance(output, ToProcess):
                 wire = output.wire
-                if isinstance(wire, Data) and (name := (place[0], *wire.message.id)) not in self.control:
-                    self.control[name] = control_bytes(wire.message.stamp)
+                if isinstance(wire, Message) and (name := (place[0], *wire.id)) not in self.control:
+                    self.control[name] = control_bytes(wire.stamp)
                 self.send(place, (place[0], output.to), wire)
             elif isinstance(output, ToApplication):
                 self.delivered(place, _decode(output.message.body))
@@ -179,13 +156,25 @@ class _Chain:
                 self.multicast(to, msgspec.structs.replace(wire, via=sender[0]))
             else:
                 self.do(to, self.sites[to].receive(sender[1], wire, self.now))
-        together = [sum(n * n for n in m.values()) / max(1, sum(m.values())) for m in self.moments]
-        return Convoy(self.latency, together, sum(self.control.values()) / max(1, len(self.control)))
+        return self
+
+    def mean(self, subgroup: int) -> float:
+        """Mean latency there, in milliseconds."""
+        return sum(self.latency[subgroup]) / max(1, len(self.latency[subgroup]))
+
+    def together(self, subgroup: int) -> float:
+        """The mean number of messages that a server delivers at the same moment. More than 1: bursts."""
+        counts = self.moments[subgroup].values()
+        return sum(n * n for n in counts) / max(1, sum(counts))
+
+    def control_bytes(self) -> float:
+        """Mean bytes of control information of a multicast inside a subgroup."""
+        return sum(self.control.values()) / max(1, len(self.control))
 
 
 def simulate(setting: ConvoySetting) -> Convoy:
     """Run one point."""
-    return _Chain(setting).run()
+    return Convoy(setting).run()
 
 
 ORDERS = {
@@ -218,8 +207,8 @@ def point(setting: Mapping[str, Any]) -> dict[str, list[Row]]:
                 "seed": setting["seed"],
                 "subgroup": group + 1,
                 "mean_ms": convoy.mean(group),
-                "together": convoy.together[group],
-                "control_bytes": convoy.control,
+                "together": convoy.together(group),
+                "control_bytes": convoy.control_bytes(),
             }
             for group in range(setting["subgroups"])
         ]

@@ -6,7 +6,7 @@ rate; a membership change (one process crashes, another joins by a snapshot, nob
 (`whence sim hostile-survey`).
 
 The SURVEY's own membership change, with an agreed view and no multicasts meanwhile, is measured on `ReliableProcess`
-(reliable.py), which needs links that lose nothing.
+(reliable.py), which needs links that lose nothing, and a group in which nothing else is under way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import msgspec
 from whence.audit.trace import Row
 from whence.core import ports
 from whence.core.clock import MemberId
-from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.order import MECHANISMS
 from whence.core.order.survey.base import Stamp, control_bytes
@@ -35,6 +34,7 @@ from whence.lab.paper.plots import panels
 from whence.lab.paper.survey import reliable as rl
 from whence.lab.paper.survey.convoy import ConvoySetting
 from whence.lab.paper.survey.convoy import simulate as chain
+from whence.lab.sim.actions import Crash, StartAction
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import load, parse
 from whence.lab.sim.soak import with_mechanism
@@ -148,48 +148,28 @@ def fixed_bytes(stamp: Stamp, processes: int) -> float:
     return control_bytes(stamp)
 
 
-CHANGE = """
-absent = ["n{new}"]
-[[fault]]
-at = "1200ms"
-kind = "crash"
-who = "n1"
-[[fault]]
-at = "1200ms"
-kind = "start"
-who = "n{new}"
-"""
+class _Pauses:
+    """For how long at a time members may not publish, once they have joined."""
 
+    def __init__(self) -> None:
+        self.since: dict[MemberId, int | None] = {}
+        self.longest = 0
 
-class _Watched(Member):
-    """A member that notes for how long at a time it may not publish, once it has joined."""
-
-    stopped: int | None = None
-    longest: int = 0
-    joined: bool = False
-
-    def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
-        outs = super().handle(event, now)
-        self.joined = self.joined or self.may_publish
-        if self.joined:
-            if self.stopped is not None:
-                self.longest = max(self.longest, now - self.stopped)
-            self.stopped = None if self.may_publish else self.stopped if self.stopped is not None else now
-        return outs
+    def saw(self, member: Member, outs: list[ports.Output], now: int) -> None:
+        if member.may_publish or member.me in self.since:
+            since = self.since.get(member.me)
+            self.longest = max(self.longest, 0 if since is None else now - since)
+            self.since[member.me] = None if member.may_publish else now if since is None else since
 
 
 def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
     """One process crashes and another joins by a snapshot, under load: the messages for it, how long the joiner waits,
     and the longest time in which any of the others may not publish (`pause_ms`)."""
-    head, _, tables = CHANGE.format(new=processes).partition("\n[[")
-    text = world(order, processes + 1, 5.0, 1.0, 2.0, join=head) + "[[" + tables
-    members: list[_Watched] = []
-
-    def make(me: MemberId, config: Config, rng: Random, checkpoint: bytes | None) -> Member:
-        members.append(_Watched(me, config, rng, checkpoint))
-        return members[-1]
-
-    report = simulate(parse(text), seed, make=make).report
+    new, at = f"n{processes}", 1_200 * MS
+    loaded = parse(world(order, processes + 1, 5.0, 1.0, 2.0, join=f'absent = ["{new}"]'))
+    loaded = msgspec.structs.replace(loaded, faults=(Crash(at=at, who="n1"), StartAction(at=at, who=new)))
+    pauses = _Pauses()
+    report = simulate(loaded, seed, watch=pauses.saw).report
     kinds = ("SnapshotRequest", "SnapshotRefused", "Snapshot", "Subscribe", "Welcome")
     sent = [report.traffic.get(kind, (0, 0)) for kind in kinds]
     snapshots, size = report.traffic["Snapshot"]
@@ -199,7 +179,7 @@ def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
         "change_messages": sum(n for n, _ in sent),
         "change_bytes": sum(b for _, b in sent),
         "snapshot_bytes": size / snapshots,
-        "pause_ms": max(member.longest for member in members) / MS,
+        "pause_ms": pauses.longest / MS,
         "join_ms": report.join_ms,
         "undelivered": report.lines[0].lost,
     }
@@ -321,7 +301,7 @@ def chained(processes: int, rate: float, seconds: float, seed: int = 0) -> Point
     setting = ConvoySetting(
         "vector", processes // SUBGROUP, SUBGROUP, rate * processes, 0.0, 30.0, seconds=seconds, seed=seed
     )
-    return {**_bare("subgroups", processes, rate, 1.0), "control_bytes": chain(setting).control}
+    return {**_bare("subgroups", processes, rate, 1.0), "control_bytes": chain(setting).control_bytes()}
 
 
 def _row(found: Sequence[Point]) -> Point:
