@@ -108,7 +108,7 @@ class ForgetsChanges(CompactMulticast):
     """Looks for changes since the last delivery instead of the last own multicast."""
 
     def deliver(self, message: Message, now: int) -> list[Message]:
-        self.last = dict(self.clock)
+        self.last = dict(self.delivered)
         return super().deliver(message, now)
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from whence.core.clock import MemberId, StampedFrame
-from whence.core.clock.bounds import MAX_STAMP_BYTES, earliest
+from whence.core.clock.bounds import earliest
 from whence.core.clock.event import Body, encode
 from whence.core.order.config import OrderConfig
 from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLayer
@@ -83,7 +83,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         config = self.config
         self.mechanism = make(config.mechanism, ME, [self._number(f) for f in founders], config.survey)
         self.process = Process(ME, self.mechanism, config.hold + 1, lambda m, why: self._drops.append((m, why)))
-        self.codec = Codec(self.mechanism, MAX_STAMP_BYTES)
+        self.codec = Codec(self.mechanism)
 
     def found(self, others: Sequence[MemberId]) -> None:
         """All founders have the same list, and so the same shares of the interval."""
@@ -103,8 +103,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
 
     def _message(self, frame: StampedFrame, number: Callable[[MemberId], ProcessId]) -> Message:
         """The frame as the mechanism sees it; a `RemoteError` if it is none."""
-        envelope = encode((ME, frame.number, msgspec.Raw(frame.stamp), b""))
-        stamp = self.codec.decode(envelope).stamp.renumbered(lambda i: number(_named(frame.processes, i)))
+        stamp = self.codec.stamp(frame.stamp).renumbered(lambda i: number(_named(frame.processes, i)))
         content = encode(Content(frame.first, frame.count, frame.body)) if self.mechanism.carries else b""
         return Message(number(frame.owner), frame.number, stamp, content, frame.anchor)
 
@@ -336,7 +335,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         shown = state.renumbered(lambda p: index.setdefault(p, len(index)))
         processes = tuple(self.names[p] for p in index)
         counts = tuple(taken.get(p, 0) for p in index)
-        return StampedState(self.config.mechanism, processes, counts, self.codec.encode(shown))
+        return StampedState(self.config.mechanism, processes, counts, encode(shown))
 
     def load(self, state: OrderState, now: int) -> None:
         if not isinstance(state, StampedState) or state.mechanism != self.config.mechanism:
@@ -344,7 +343,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if len(state.taken) != len(state.processes) or len(state.processes) > MAX_OWNERS - len(self.names):
             raise BadMessage(f"a state of {len(state.taken)} counts and {len(state.processes)} processes")
         self.now = now
-        found = self.codec.decode_state(state.state)
+        found = self.codec.state(state.state)
         if isinstance(found, FirstState):
             _check_carried(found.previous, self.config)
         shown = found.renumbered(lambda i: self._number(_named(state.processes, i)))

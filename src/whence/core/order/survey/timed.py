@@ -31,7 +31,7 @@ not.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,7 @@ from whence.core.order.survey.base import (
     dense,
     gaps,
     renumbered,
+    renumbered_rows,
 )
 from whence.errors import ConfigError
 
@@ -91,17 +92,23 @@ class TimeStamp(Stamp, frozen=True, array_like=True, gc=False, tag=6):
     count: Number = 0
 
 
+Rank = tuple[Number, Number, Annotated[int, msgspec.Meta(ge=-1, le=MAX_NUMBER)]]
+"""Time, count and sender of a message; sender -1: none yet."""
+
+
+def _renumbered_rank(rank: Rank, to: Renumber) -> Rank:
+    time, count, sender = rank
+    return (time, count, to(sender) if sender >= 0 else sender)
+
+
 class TimeState(MechanismState, frozen=True, array_like=True, gc=False, tag=5):
     """What was delivered of each process, the rank of the last delivery, the hybrid clock."""
 
     delivered: Vector
-    last: tuple[Number, Number, Annotated[int, msgspec.Meta(ge=-1, le=MAX_NUMBER)]]
+    last: Rank
     clock: tuple[Number, Number]
 
-    def renumbered(self, to: Renumber) -> Self:
-        time, count, sender = self.last
-        last = (time, count, to(sender) if sender >= 0 else sender)
-        return type(self)(renumbered(self.delivered, to), last, self.clock)
+    numbers: ClassVar = {"last": _renumbered_rank, "delivered": renumbered}
 
 
 class Physical(Mechanism):
@@ -170,8 +177,7 @@ class DeltaStamp(Stamp, frozen=True, array_like=True, gc=False, tag=7):
     sent_at: Number
     past: tuple[Dated, ...]
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(self.sent_at, tuple((to(p), n, at) for p, n, at in self.past))
+    numbers: ClassVar = {"past": renumbered_rows}
 
 
 class DeltaState(MechanismState, frozen=True, array_like=True, gc=False, tag=6):
@@ -180,8 +186,7 @@ class DeltaState(MechanismState, frozen=True, array_like=True, gc=False, tag=6):
     delivered: Vector
     past: tuple[Dated, ...]
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered(self.delivered, to), tuple((to(p), n, at) for p, n, at in self.past))
+    numbers: ClassVar = {"delivered": renumbered, "past": renumbered_rows}
 
 
 class DeltaCausal(Mechanism):
