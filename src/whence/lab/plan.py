@@ -316,7 +316,7 @@ def unanswered(loss: float, crash: float, coverage: float, k: int) -> float:
 def _standing(q: PlanQuestion, config: Config, sizes: MessageSizes) -> tuple[float, float]:
     """Bytes and packets per second that a living member sends, on average, whatever the load: rounds, announcements to
     half of its neighbours in a tree, and the bytes of the ring."""
-    announced = (config.cast.degree + 0.5) / 2 if q.mode == "tree" else 0.0
+    announced = (config.cast.neighbours + 0.5) / 2 if q.mode == "tree" else 0.0
     rounds_a_second = 1e9 / config.round_ns
     polls = sizes.ring * q.publishers / q.members * 1e9 / config.ring.round_ns
     packets = (min(config.cast.fanout, q.members - 1) + announced) * rounds_a_second
@@ -347,7 +347,7 @@ def _latency_ms(q: PlanQuestion, config: Config, cast: PrCast, share: float, luc
     """The time from publish within which this share of the other members delivers an event. `luck`: how late what is
     late is noticed, from 0, as soon as it can be, to 1."""
     if q.mode == "tree":  # announced by a neighbour in one of the next two rounds, and asked for
-        soon, late_rounds, wait = 1 / config.cast.degree, 2, config.cast.graft
+        soon, late_rounds, wait = 1 / config.cast.neighbours, 2, config.cast.graft
     else:  # seen in a digest, of which `fanout` come in a round
         soon, late_rounds, wait = 1 / config.cast.fanout, 1, config.ordering.time_to_terminate_ns
     wait += round(config.round_ns * (soon + luck * (late_rounds - soon))) + 2 * q.latency_ns

@@ -161,10 +161,9 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
     def receive(
         self, frame: StampedFrame, sender: MemberId, age: int, now: int, recovered: bool = False
     ) -> list[OrderOutput]:
-        out: list[OrderOutput] = []
         if self.joining:
-            self._await_clock(frame, sender, age)
-            return out
+            return self._await_clock(frame, sender, age)
+        out: list[OrderOutput] = []
         self.now = now
         owner, number = frame.owner, frame.number
         cursor = self.cursors.get(owner)
