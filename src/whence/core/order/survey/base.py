@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import msgspec
@@ -108,7 +107,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     sender: ProcessId
     seq: int
-    stamp: Stamp
+    stamp: Any
+    """Of the `stamp_type` of the group's mechanism; the codec refuses any other."""
     body: bytes
     anchor: bool = False
     """The stamp names all that is in its past, though the mechanism need not (`Mechanism.anchor`)."""
@@ -159,7 +159,7 @@ class Mechanism(ABC):
     def forget(self, message: Message) -> None:  # noqa: B027
         """A message whose chain is broken is given up."""
 
-    def check(self, stamp: Stamp) -> None:  # noqa: B027
+    def check(self, stamp: Any) -> None:  # noqa: B027
         """Raise `BadFrame` for control information of the right type that no run of the protocol can have produced."""
 
     def arrive(self, message: Message, now: int) -> str | None:
@@ -187,7 +187,7 @@ class Mechanism(ABC):
         """Give up what the message waits for: it is obsolete if it comes, and in the past of what is multicast from now
         on. Not for messages that wait for time."""
 
-    def beyond(self, stamp: Stamp) -> int:
+    def beyond(self, stamp: Any) -> int:
         """How many messages the stamp is ahead of all that is known here, where `wait` does not name them."""
         return 0
 
@@ -216,8 +216,8 @@ class Mechanism(ABC):
         """The state that `joiner` starts from; may split something of this process off for it."""
 
     @abstractmethod
-    def install(self, state: MechanismState) -> None:
-        """Start from this state, which some member's `admit()` gave."""
+    def install(self, state: Any) -> None:
+        """Start from this state, which some member's `admit()` gave: one of the `state_type`."""
 
 
 class Counting(Mechanism):
@@ -282,32 +282,21 @@ class Delivered:
             return None
         return "late" if message.id in self.skipped else "duplicate"
 
-    def skip_to(self, process: ProcessId, seq: int) -> int:
-        """Everything up to `seq` that is not delivered is skipped: how many."""
+    def skip_to(self, process: ProcessId, seq: int) -> None:
+        """Everything up to `seq` that is not delivered is skipped."""
         have = self.upto.get(process, 0)
         for missing in range(max(have, seq - self.MAX_SKIPPED) + 1, seq + 1):
             self.skipped[process, missing] = None
         keep_last(self.skipped, self.MAX_SKIPPED)
         self.upto[process] = max(have, seq)
-        return max(0, seq - have)
 
-    def add(self, message: Message) -> int:
-        """It is delivered: how many of its sender were skipped for it."""
+    def add(self, message: Message) -> None:
+        """It is delivered; what is missing of its sender before it is skipped."""
         if message.id in self.skipped:
             del self.skipped[message.id]
-            return 0
-        skipped = self.skip_to(message.sender, message.seq - 1)
-        self.upto[message.sender] = message.seq
-        return skipped
-
-
-@dataclass
-class ProcessStats:
-    """Counters: nothing is dropped without a number rising."""
-
-    dropped: dict[str, int] = field(default_factory=dict)
-    """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
-    blocked: int = 0  # messages that could not be delivered when they arrived
+        else:
+            self.skip_to(message.sender, message.seq - 1)
+            self.upto[message.sender] = message.seq
 
 
 class Process:
@@ -329,7 +318,9 @@ class Process:
         self.capacity = capacity
         self.on_drop = on_drop
         self.seq = 0
-        self.stats = ProcessStats()
+        self.dropped: dict[str, int] = {}
+        """How many, by reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
+        self.blocked = 0  # messages that could not be delivered when they arrived
         self._held: dict[Id, Message] = {}
         self._gone: dict[ProcessId, None] = {}
         self._now = 0
@@ -359,7 +350,7 @@ class Process:
             return self.drain(now) if reason == "broken" else []
         self._held[message.id] = message
         delivered = self.drain(now)
-        self.stats.blocked += message.id in self._held
+        self.blocked += message.id in self._held
         return delivered
 
     def drain(self, now: int) -> list[Message]:
@@ -460,7 +451,7 @@ class Process:
         self.on_drop(message, reason)
         if reason == "broken":
             self.mechanism.forget(message)
-        self.stats.dropped[reason] = self.stats.dropped.get(reason, 0) + 1
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
 
 N = TypeVar("N", bound=Numbered)
