@@ -32,7 +32,7 @@ from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLaye
 from whence.core.order.messages import OrderState, StampedState
 from whence.core.order.outputs import Blocked, Dropped, GaveUp, OrderOutput
 from whence.core.order.recovery import FrameKey, Span
-from whence.core.order.survey.base import Codec, Gap, MechanismState, Message, Process, ProcessId
+from whence.core.order.survey.base import Codec, MechanismState, Message, Process, ProcessId
 from whence.core.order.survey.first import Carried, FirstStamp, FirstState
 from whence.core.order.survey.registry import make
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
@@ -233,8 +233,11 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
                 owner = self.names[message.sender]
                 frame = StampedFrame(owner, message.seq, content.first, content.count, (), b"", content.body)
                 self.stats.carried += frame.count
-            gap = self._pass(frame.owner, frame.number, out) or over_gap
-            self._give(frame, gap, out)
+            gaps = self._take(frame.owner, frame.number - 1)
+            if gaps:
+                self._note_given_up(gaps, "deadline", out)
+            self._take(frame.owner, frame.number)
+            self._give(frame, over_gap or bool(gaps), out)
         drops, self._drops = self._drops, []
         for message, reason in drops:
             frame = self._release(message)
@@ -251,15 +254,12 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self.held_bytes -= frame.size
         return frame
 
-    def _pass(self, owner: MemberId, number: int, out: list[OrderOutput]) -> bool:
-        """A frame of the owner is delivered: give up what is missing before it. Was there anything?"""
-        cursor = self._cursor(owner)
-        gaps = self._gaps(owner, 0, number - 1)
-        if gaps:
-            self._note_given_up(gaps, "deadline", out)
-        cursor.taken = max(number, cursor.taken)
+    def _take(self, owner: MemberId, upto: int) -> list[Span[str]]:
+        """The owner's frames up to this one are delivered or given up; those that are not in hand."""
+        gaps, cursor = self._gaps(owner, 0, upto), self._cursor(owner)
+        cursor.taken = max(upto, cursor.taken)
         _absorb(cursor)
-        return bool(gaps)
+        return gaps
 
     def _force(self, key: FrameKey[str], reason: str, out: list[OrderOutput]) -> None:
         """It has waited long enough (rule 3)."""
@@ -268,19 +268,10 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self.stats.skipped += 1
             out.append(GaveUp((UNKNOWN,), reason))
         lost, delivered = self.process.force((self.numbers[key[0]], key[2]), self.now)
-        self._give_up(lost, reason, out)
-        self._hand_up(delivered, out, over_gap=True)
-
-    def _give_up(self, lost: Sequence[Gap], reason: str, out: list[OrderOutput]) -> None:
-        ranges: list[Span[str]] = []
-        for process, _, last in lost:
-            owner = self.names[process]
-            ranges += self._gaps(owner, 0, last)
-            cursor = self._cursor(owner)
-            cursor.taken = max(last, cursor.taken)
-            _absorb(cursor)
+        ranges = [gap for process, _, last in lost for gap in self._take(self.names[process], last)]
         if ranges:
             self._note_given_up(ranges, reason, out)
+        self._hand_up(delivered, out, over_gap=True)
 
     # -- time ---------------------------------------------------------------------------------------------------
 

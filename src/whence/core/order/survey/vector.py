@@ -124,7 +124,7 @@ class CompactMulticast(VectorClock):
         self.last = {}
 
     def needed(self, stamp: Any) -> Iterable[Id]:
-        return iter(stamp.entries)
+        return (*stamp.entries,)
 
     def stamp(self, seq: int, now: int) -> Stamp:
         clock = {**self.delivered, self.me: seq}
