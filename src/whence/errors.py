@@ -15,12 +15,6 @@ class ConfigError(UsageError):
     """A setting or a scenario file is wrong; the message names the field."""
 
 
-def need(ok: bool, what: str) -> None:
-    """A check of a setting: `what` is the error unless it is `ok`."""
-    if not ok:
-        raise ConfigError(what)
-
-
 class CyclicTopology(ConfigError):
     """Clusters or subgroups are connected in a cycle, so events would arrive more than once. The message names the
     cycle."""

@@ -15,13 +15,14 @@ import msgspec
 from whence.core.cast import sizing as cast_sizing
 from whence.core.cast.config import CastConfig
 from whence.core.cast.sizing import Mode as Mode
+from whence.core.clock.bounds import need
 from whence.core.order.config import OrderConfig, OrderName, Recovery, Replacement
 from whence.core.order.contract import Contract
-from whence.core.order.sizing import buffer_size, needed_rounds
+from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.core.order.survey.config import Duration, SurveyConfig
 from whence.core.ring import DEFAULT_RING, RingConfig, RingName
 from whence.core.wire import is_name
-from whence.errors import ConfigError, need
+from whence.errors import ConfigError
 
 MS = 1_000_000
 

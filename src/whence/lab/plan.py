@@ -1,6 +1,6 @@
 """The planner: from workload, network and target to settings and predictions.
 
-Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.sizing`,
+Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.recovery`,
 `config.Settings`), every message's size from the codec. The planner adds:
 
 * **round**: ten times the network's latency.
@@ -28,8 +28,8 @@ from whence.core.cast import sizing as cast_sizing
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Digest, Entry, Frame, Incarnation
 from whence.core.config import MS, Config, Settings
-from whence.core.order import sizing as order_sizing
 from whence.core.order.messages import AckRecover, Recover
+from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.core.ring import messages as ring
 from whence.core.wire import Message, pack
 from whence.errors import ConfigError
@@ -205,7 +205,7 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
     config = settings.config(q.publishers, q.order)
     ordering = config.ordering
     waits = [t / round_ns for t in (ordering.time_to_terminate_ns, ordering.time_to_recover_ns)]
-    needed = order_sizing.needed_rounds(waits[0], *waits)  # without own time-outs, a PrCast is time_to_terminate
+    needed = needed_rounds(waits[0], *waits)  # without own time-outs, a PrCast is time_to_terminate
     return ClusterPlan(
         question=q,
         settings=settings,
@@ -213,7 +213,7 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
         fanout=chosen.fanout,
         termination=chosen.termination,
         B=ordering.buffer,
-        B_theorem=order_sizing.buffer_size([load], needed),
+        B_theorem=buffer_size([load], needed),
         k=k,
         k_theorem=theorem_k,
         time_to_terminate_ms=ordering.time_to_terminate_ns / 1e6,

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from whence.core.cast import sizing
-from whence.errors import need
+from whence.core.clock.bounds import need
 
 _MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neighbours", "graft", "silence")
 

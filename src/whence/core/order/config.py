@@ -6,9 +6,10 @@ from typing import Literal, get_args
 
 import msgspec
 
+from whence.core.clock.bounds import need
 from whence.core.order.contract import Contract
 from whence.core.order.survey.config import MECHANISMS, SurveyConfig
-from whence.errors import ConfigError, need
+from whence.errors import ConfigError
 
 FREE_ORDERS = ("unordered", "fifo", "probabilistic")
 """What a member of a cluster with a contract, so without tickets, can have."""

@@ -22,9 +22,8 @@ from math import ceil, erfc, exp, log, pi, sqrt
 
 import msgspec
 
-from whence.core.clock.bounds import earliest
+from whence.core.clock.bounds import earliest, need
 from whence.core.order.outputs import Contracted
-from whence.errors import need
 
 MAX_ENTRIES = 4096
 """R at most: about 8 KiB of header."""

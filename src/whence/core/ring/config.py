@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from whence.errors import need
+from whence.core.clock.bounds import need
 
 RingName = Literal["council", "neighbours"]
 """Who decides who may own a ticket: a council of voters that renews itself, or the neighbours on the ring (CCC11

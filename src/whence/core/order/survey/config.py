@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from whence.errors import need
+from whence.core.clock.bounds import need
 
 _MS = 1_000_000
 Duration = Annotated[int, msgspec.Meta(ge=0, title="duration")]

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from whence.core.config import MS, Config
-from whence.core.order.sizing import buffer_size, needed_rounds
+from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.errors import UsageError
 from whence.lab.paper.frame import Row, RunOptions, grid, summary, total
 from whence.lab.paper.plots import error_bars
