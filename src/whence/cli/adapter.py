@@ -196,7 +196,7 @@ class Adapter:
                 del self.waiting[0]
             self.carry_out(outputs)
             for frame in published:
-                self.send(self.client, type="publish_ok", in_reply_to=msg_id, id=str(frame.ids()[0]))
+                self.send(self.client, type="publish_ok", in_reply_to=msg_id, id=frame.names()[0])
 
     def carry_out(self, outputs: list[ports.Output]) -> None:
         """In order, but the disk first: after a crash this node must not know less than it told others."""
@@ -208,7 +208,7 @@ class Adapter:
                     said.append(self.packed(out))
                 case ports.Deliver():
                     frame = out.frame
-                    events = [(str(id), p.decode()) for id, p in zip(frame.ids(), frame.payloads(), strict=True)]
+                    events = [(id, p.decode()) for id, p in zip(frame.names(), frame.payloads(), strict=True)]
                     self.disk.app += events
                     said += [(self.client, {"type": "delivered", "id": id, "value": value}) for id, value in events]
                 case ports.InstallSnapshot():

@@ -15,9 +15,10 @@ import msgspec
 from whence.core.cast import sizing as cast_sizing
 from whence.core.cast.config import CastConfig
 from whence.core.cast.sizing import Mode as Mode
+from whence.core.clock.bounds import need
 from whence.core.order.config import OrderConfig, OrderName, Recovery, Replacement
 from whence.core.order.contract import Contract
-from whence.core.order.sizing import buffer_size, needed_rounds
+from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.core.order.survey.config import Duration, SurveyConfig
 from whence.core.ring import DEFAULT_RING, RingConfig, RingName
 from whence.core.wire import is_name
@@ -49,10 +50,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """How long a joiner waits for a snapshot before it asks another member."""
 
     def __post_init__(self) -> None:
-        if not is_name(self.cluster) or len(self.cluster) > CLUSTER_NAME:
-            raise ConfigError(
-                f"cluster name must have 1 to {CLUSTER_NAME} visible ASCII characters, not {self.cluster!r}"
-            )
+        named = is_name(self.cluster) and len(self.cluster) <= CLUSTER_NAME
+        need(named, f"cluster name must have 1 to {CLUSTER_NAME} visible ASCII characters, not {self.cluster!r}")
 
     @property
     def free(self) -> bool:
@@ -187,8 +186,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
             raise ConfigError(f"settings: {error}") from None
 
     def _config(self, tickets: int, order: OrderName, cluster: str) -> Config:
-        if self.members < 1 or tickets < 1:
-            raise ConfigError(f"members and tickets must be at least 1, not {self.members} and {tickets}")
+        least = min(self.members, tickets)
+        need(least >= 1, f"members and tickets must be at least 1, not {self.members} and {tickets}")
         delta = self.delta_ns if self.delta_ns is not None else max(self.round_ns * 5 // 4, 4 * self.latency_ns)
         ring_round = self.ring_round_ns if self.ring_round_ns is not None else 4 * delta
         cast = self._cast()
@@ -264,12 +263,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
             memory_ns=2 * abandon,
             contract=contract,
             mechanism=self.mechanism,
-            survey=self.survey or _survey(patience, latency),
+            survey=self.survey or SurveyConfig(100, 256 << 10, delay=patience, lifetime=2 * patience, skew=latency),
         )
-
-
-def _survey(patience: int, skew: int) -> SurveyConfig:
-    return SurveyConfig(max_carried=100, max_carried_bytes=256 << 10, delay=patience, lifetime=2 * patience, skew=skew)
 
 
 PROFILES: dict[str, Settings] = {

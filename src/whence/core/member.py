@@ -16,25 +16,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Any, assert_never
+from typing import Any, assert_never, get_args
 
 import msgspec
 
 from whence.core import ports
 from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Heard
-from whence.core.clock import (
-    AnyFrame,
-    Entry,
-    Frame,
-    FreeFrame,
-    Incarnation,
-    MemberId,
-    Send,
-    StampedFrame,
-    address_of,
-    body_size,
-)
+from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
 from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
@@ -113,7 +102,7 @@ class Member:
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering[Any, Any] = make_ordering(context)
-        vets |= dict.fromkeys((Frame, FreeFrame, StampedFrame), self.ordering.vet)
+        vets |= dict.fromkeys(get_args(AnyFrame), self.ordering.vet)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         votes = seal is None or seal.can_sign
         self.ring: Ring = NoRing(me, config.ring)

@@ -196,10 +196,7 @@ def unpack(data: bytes) -> Packet:
 
 def _name_end(data: bytes, at: int) -> int:
     """Where the name ends whose length byte is at `at`."""
-    if at >= len(data):
-        raise BadMessage("packet ends within its header")
-    end = at + 1 + data[at]
-    if end > len(data):
+    if at >= len(data) or (end := at + 1 + data[at]) > len(data):
         raise BadMessage("packet ends within its header")
     return end
 
@@ -228,11 +225,6 @@ class StreamDecoder:
         self.begun = bytearray()  # the beginning of a packet that is not complete yet
         self._wanted = PREFIX  # bytes until a packet, or at least its length, is complete
         self._broken: RemoteError | None = None
-
-    @property
-    def buffered(self) -> int:
-        """Bytes held between two calls."""
-        return len(self.begun)
 
     def feed(self, data: bytes) -> list[memoryview]:
         """The packets that this chunk completes, not copied. Raises TooLarge or BadMessage on a length that cannot

@@ -1,6 +1,6 @@
 """The planner: from workload, network and target to settings and predictions.
 
-Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.sizing`,
+Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.recovery`,
 `config.Settings`), every message's size from the codec. The planner adds:
 
 * **round**: ten times the network's latency.
@@ -28,8 +28,8 @@ from whence.core.cast import sizing as cast_sizing
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Digest, Entry, Frame, Incarnation
 from whence.core.config import MS, Config, Settings
-from whence.core.order import sizing as order_sizing
 from whence.core.order.messages import AckRecover, Recover
+from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.core.ring import messages as ring
 from whence.core.wire import Message, pack
 from whence.errors import ConfigError
@@ -205,7 +205,7 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
     config = settings.config(q.publishers, q.order)
     ordering = config.ordering
     waits = [t / round_ns for t in (ordering.time_to_terminate_ns, ordering.time_to_recover_ns)]
-    needed = order_sizing.needed_rounds(waits[0], *waits)  # without own time-outs, a PrCast is time_to_terminate
+    needed = needed_rounds(waits[0], *waits)  # without own time-outs, a PrCast is time_to_terminate
     return ClusterPlan(
         question=q,
         settings=settings,
@@ -213,7 +213,7 @@ def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000
         fanout=chosen.fanout,
         termination=chosen.termination,
         B=ordering.buffer,
-        B_theorem=order_sizing.buffer_size([load], needed),
+        B_theorem=buffer_size([load], needed),
         k=k,
         k_theorem=theorem_k,
         time_to_terminate_ms=ordering.time_to_terminate_ns / 1e6,
@@ -318,7 +318,7 @@ def _traffic(q: PlanQuestion, config: Config, cast: PrCast, sizes: MessageSizes)
     message of its own; for what gossip missed it asks k and the one that is known to have it, and those answer that
     have it."""
     tree, coverage, events = q.mode == "tree", cast.coverage()[-1], q.publishers * q.rate
-    announced = (config.cast.degree + 0.5) / 2 if tree else 0.0
+    announced = (config.cast.neighbours + 0.5) / 2 if tree else 0.0
     rounds_a_second = 1e9 / config.round_ns
     polls = sizes.ring * q.publishers / q.members * 1e9 / config.ring.round_ns
     packets = (min(config.cast.fanout, q.members - 1) + announced) * rounds_a_second
@@ -340,7 +340,7 @@ def _latency_ms(q: PlanQuestion, config: Config, cast: PrCast, share: float, luc
     """The time from publish within which this share of the other members delivers an event. `luck`: how late what is
     late is noticed, from 0, as soon as it can be, to 1."""
     if q.mode == "tree":  # announced by a neighbour in one of the next two rounds, and asked for
-        soon, late_rounds, wait = 1 / config.cast.degree, 2, config.cast.graft
+        soon, late_rounds, wait = 1 / config.cast.neighbours, 2, config.cast.graft
     else:  # seen in a digest, of which `fanout` come in a round
         soon, late_rounds, wait = 1 / config.cast.fanout, 1, config.ordering.time_to_terminate_ns
     wait += round(config.round_ns * (soon + luck * (late_rounds - soon))) + 2 * q.latency_ns

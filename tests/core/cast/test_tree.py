@@ -325,7 +325,7 @@ def test_neighbours_are_mutual_few_and_connect_everybody(view: str) -> None:
     cluster = trees(40, view=view)
     cluster.run(10)
     known = links(cluster)
-    degree = cluster.config.degree
+    degree = cluster.config.neighbours
     assert all(degree - 1 <= len(mine) <= degree + SPARE for mine in known.values())
     assert all(m in known[other] for m, mine in known.items() for other in mine)
     assert connected(cluster)

@@ -98,7 +98,7 @@ def test_frame_names_its_events():
     frame = Frame.of(0, inc, 5, "a#1", deps, [b"x", b"", b"yz"])
     assert (frame.count, frame.last, frame.key, frame.stamp) == (3, 7, (0, inc, 5), (inc, 7))
     assert frame.payloads() == [b"x", b"", b"yz"]
-    assert frame.ids() == [EventId(0, inc, s, "a#1") for s in (5, 6, 7)]
+    assert frame.names() == [str(EventId(0, inc, s, "a#1")) for s in (5, 6, 7)]
     assert frame.timestamp(6) == ((inc, 6), (0, 0), (7, 9))
     assert frame.deps is deps
 

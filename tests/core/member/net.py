@@ -76,7 +76,7 @@ class MemberNet:
                     message = decode(encode(o.message))
                     heapq.heappush(self.heap, (self.now + self.delay, self.count, o.to, ports.Received(name, message)))
                 case ports.Deliver():
-                    app.events.extend(str(e) for e in o.frame.ids())
+                    app.events.extend(o.frame.names())
                 case ports.TakeSnapshot():
                     self.feed(name, ports.SnapshotTaken(o.token, "\n".join(app.events).encode()))
                 case ports.InstallSnapshot():

@@ -210,7 +210,7 @@ def test_why_blocked_tells_what_is_missing() -> None:
     deps[ticket] = (inc.packed, 2)
     frame = Frame.of(ticket, inc.packed, 3, "m0#1", tuple(deps), [b"third"])
     net.feed("m2#1", ports.Received("m1#1", Gossip((frame,), (1,))))
-    blocked = net[2].member.why_blocked(str(frame.ids()[0]))
+    blocked = net[2].member.why_blocked(frame.names()[0])
     assert blocked.state == "held" and [(m.first, m.last) for m in blocked.missing] == [(1, 2)]
     assert "events 1..2" in str(blocked)
     with pytest.raises(UsageError, match="not an event id"):

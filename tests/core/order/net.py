@@ -88,7 +88,7 @@ class Net:
         p = self[i]
         payloads = [b"x"] * count
         frame, out = p.ordering.publish(payloads, self.now, (ticket, inc))
-        for e in map(str, frame.ids()):
+        for e in frame.names():
             self.past[e] = frozenset(p.past)
         self.carry_out(p, out)
         for j, name in enumerate(self.processes):
@@ -102,7 +102,7 @@ class Net:
                 case Send():
                     self.send(p.name, step.to, step.message)
                 case Deliver():
-                    ids = [str(e) for e in step.frame.ids()]
+                    ids = step.frame.names()
                     for e in ids:
                         if e in p.delivered:
                             p.repeats.append(e)

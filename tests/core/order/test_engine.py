@@ -38,10 +38,10 @@ def test_triangle(order: str) -> None:
         assert c.delivered == []
         assert c.ordering.why_blocked(str(EventId(1, INC1, 1, "p1#1"))).state == "held"
     elif order == "unordered":
-        assert c.delivered == [str(answer.ids()[0])]
+        assert c.delivered == [answer.names()[0]]
     net.send("p0#1", "p2#1", question, delay=1)
     net.run(100 * MS, digests=None)
-    assert sorted(c.delivered) == sorted(str(f.ids()[0]) for f in (question, answer))
+    assert sorted(c.delivered) == sorted(f.names()[0] for f in (question, answer))
     assert bool(c.inversions) == (order in ("unordered", "fifo"))  # so the check can fail
 
 
@@ -51,10 +51,10 @@ def test_fifo_holds_a_publishers_own_order_only() -> None:
     a2 = net.publish(0, 0, INC1, to=[2])
     b1 = net.publish(1, 1, INC1, to=[2])
     net.run(45 * MS, digests=None)
-    assert net[2].delivered == [str(b1.ids()[0])]
+    assert net[2].delivered == [b1.names()[0]]
     net.send("p0#1", "p2#1", a1, delay=1)
     net.run(47 * MS, digests=None)
-    assert net[2].delivered == [str(f.ids()[0]) for f in (b1, a1, a2)]
+    assert net[2].delivered == [f.names()[0] for f in (b1, a1, a2)]
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "reliable"])
@@ -67,7 +67,7 @@ def test_a_publisher_that_changes_tickets_keeps_its_order(order: str) -> None:
     net.run(45 * MS, digests=None)
     assert net[2].delivered == []
     net.run(1000 * MS)
-    assert net[2].delivered == [str(f.ids()[0]) for f in (a, b)] == net[1].delivered
+    assert net[2].delivered == [f.names()[0] for f in (a, b)] == net[1].delivered
 
 
 def test_create_follows_the_2011_pseudo_code() -> None:
@@ -92,7 +92,7 @@ def test_skip_delivers_everything_in_hand_that_precedes() -> None:
     c = net.publish(1, 1, INC1, to=[2, 3])
     net.run(1000 * MS, digests=None)
     for i in (2, 3):
-        assert net[i].delivered == [str(b.ids()[0]), str(c.ids()[0])]
+        assert net[i].delivered == [b.names()[0], c.names()[0]]
         assert [g.ranges for g in net[i].gave_up] == [((0, INC1, 1, 1),)]
         assert not net[i].inversions
 
@@ -132,7 +132,7 @@ def test_recovery_r1_asks_the_source_rk_asks_k() -> None:
         net.run(400 * MS, digests=None)
         assert ordering.stats.asked == 1  # once per id
         if recovery == "R1":
-            assert net[2].delivered == [str(f.ids()[0]) for f in (a, b)]
+            assert net[2].delivered == [f.names()[0] for f in (a, b)]
             assert ordering.stats.recovered == 1
 
 
@@ -155,7 +155,7 @@ def test_reliable_never_skips_while_a_holder_lives() -> None:
     assert net[2].delivered == [] and net[2].ordering.held
     net[1].alive = True
     net.run(6000 * MS)
-    assert net[2].delivered == [str(f.ids()[0]) for f in (a, b)] == net[3].delivered
+    assert net[2].delivered == [f.names()[0] for f in (a, b)] == net[3].delivered
 
 
 def test_invented_orphans_do_not_keep_reliable_from_what_it_waits_for() -> None:
@@ -169,7 +169,7 @@ def test_invented_orphans_do_not_keep_reliable_from_what_it_waits_for() -> None:
     net.run(41 * MS, digests=None)
     b = net.publish(1, 1, INC1, to=[2])
     net.run(6000 * MS)
-    assert net[2].delivered == [str(f.ids()[0]) for f in (a, b)]
+    assert net[2].delivered == [f.names()[0] for f in (a, b)]
 
 
 def test_what_a_frame_waits_for_comes_before_what_digests_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_reliable_gives_up_only_when_nobody_holds_it() -> None:
     b = net.publish(1, 1, INC1, to=[2])
     net[0].alive = net[1].alive = False
     net.run(10_000 * MS)
-    assert net[2].delivered == [str(b.ids()[0])]
+    assert net[2].delivered == [b.names()[0]]
     assert [g.reason for g in net[2].gave_up] == ["unrecoverable"]
 
 
@@ -230,7 +230,7 @@ def test_new_tenure_closes_over_the_old_one() -> None:
     net.run(82 * MS, digests=None)
     assert net[2].delivered == []
     net.run(400 * MS)
-    assert net[2].delivered == [str(e) for f in (old, new) for e in f.ids()]
+    assert net[2].delivered == [e for f in (old, new) for e in f.names()]
 
 
 @pytest.mark.parametrize("order", CAUSAL)
@@ -246,7 +246,7 @@ def test_orphans_of_a_crashed_owner(order: str) -> None:
     net.run(111 * MS, digests=None)
     effect = net.publish(2, 1, INC1)
     net.run(4000 * MS)
-    e, n, f = (str(x.ids()[0]) for x in (orphan, new, effect))
+    e, n, f = (x.names()[0] for x in (orphan, new, effect))
     for i in (1, 2, 3):
         assert {n, f} <= set(net[i].delivered)
         assert not net[i].inversions and not net[i].repeats
@@ -269,11 +269,11 @@ def test_an_orphan_is_named_by_one_whose_past_has_moved_on_to_the_next_tenure(or
     net.run(155 * MS, digests=None)
     before = net.publish(1, 0, INC2) if order == "unordered" else net.publish(3, 2, INC1)
     net.run(197 * MS, digests=None)
-    assert str(before.ids()[0]) in net[2].delivered and net[2].ordering.T[0] == (INC1, 2)
+    assert before.names()[0] in net[2].delivered and net[2].ordering.T[0] == (INC1, 2)
     effect = net.publish(2, 1, INC1)
     assert effect.deps[0][0] == INC2
     net.run(4000 * MS)
-    o, e = str(orphan.ids()[0]), str(effect.ids()[0])
+    o, e = orphan.names()[0], effect.names()[0]
     for i in (1, 3):
         assert o in net[i].delivered and net[i].delivered.index(o) < net[i].delivered.index(e)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whence.core.order.sizing import buffer_size, needed_rounds
+from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.errors import ConfigError
 
 

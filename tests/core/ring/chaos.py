@@ -12,10 +12,22 @@ import time
 
 from tests.core.ring.world import Make, World, config
 from whence.core.clock import address_of, boot_of
-from whence.core.ring import State, recovery_rounds
+from whence.core.ring import RingConfig, State
 from whence.core.ring.base import told_epoch
 from whence.core.ring.neighbours import TolerantRing
 from whence.lab.sim.invariants import quiet_violations
+
+
+def recovery_rounds(config: RingConfig) -> int:
+    """Rounds after the last fault within which a newcomer that keeps trying has a free ticket, if a coordinator is
+    left, and unless others take them all.
+
+    At worst an edge stays frozen until patience is over, the next predecessor then walks over all tickets, excludes up
+    to all of them and waits out TempRounds; the newcomer finds it by asking coordinators at random:
+    `patience + 2 (temp(n) + n answers) + 2 probation + 8 rounds of asking for each ticket + 32`."""
+    n = config.tickets
+    waiting = config.patience_ns + 2 * (config.temp_ns(n) + n * config.answer_ns) + 2 * config.probation_ns
+    return waiting // config.round_ns + 8 * n + 32
 
 
 class Chaos:

@@ -71,7 +71,7 @@ def test_a_higher_epoch_ends_the_old_ring() -> None:
     z = w.ring(ring[0])
     (lost,) = [
         o
-        for o in z.receive(x, Poll(1, Tenure(0, 2 << 48 | 1), z.ctx.holder.tenure, 2 << 24, 0), z.told)
+        for o in z.receive(x, Poll(1, Tenure(0, 2 << 48 | 1), z.ctx.holder.tenure, 2 << 24, 0), z.ctx.now)
         if isinstance(o, Lost)
     ]
     assert lost.reason == "the ring was founded again"

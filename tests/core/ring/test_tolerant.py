@@ -36,7 +36,7 @@ def test_rule_4_messages_for_another_tenure_are_dropped() -> None:
         msg.AckUpdate(1, other.tenure, stale, 0, True),
     ):
         before = (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
-        sent = [o for o in ring.receive(b, m, ring.told) if isinstance(o, Send)]
+        sent = [o for o in ring.receive(b, m, ring.ctx.now) if isinstance(o, Send)]
         assert before == (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
         assert all(isinstance(o.message, msg.Decline) for o in sent), sent  # at most: "I never had that tenure"
 
@@ -55,10 +55,10 @@ def test_rule_4_a_late_cleave_belongs_to_its_own_edge() -> None:
         (),
         (),
     )
-    p.receive(z.member, old, p.told)
+    p.receive(z.member, old, p.ctx.now)
     assert p.ctx.edge.succ == z
     p.ctx.edge.refused = 50
-    p.receive(z.member, msg.CLeave(50, z.tenure, p.ctx.holder.tenure, old.succ, p.ctx.edge.start, (), ()), p.told)
+    p.receive(z.member, msg.CLeave(50, z.tenure, p.ctx.holder.tenure, old.succ, p.ctx.edge.start, (), ()), p.ctx.now)
     assert p.ctx.edge.succ == z
 
 
@@ -143,7 +143,7 @@ def test_rule_10_a_newcomer_waits_for_its_quorum() -> None:
     assert newcomer.coordinated() == [] and not newcomer.entitled
     # it does not vouch
     poll = msg.Poll(1, w.ring(parent).ctx.holder.tenure, newcomer.ctx.holder.tenure, 0, 0)
-    assert not [o for o in newcomer.receive(parent, poll, newcomer.told) if isinstance(o, Send)]
+    assert not [o for o in newcomer.receive(parent, poll, newcomer.ctx.now) if isinstance(o, Send)]
     # its parent admits nobody else meanwhile
     second = w.add("second")
     ask(w, second, parent)
@@ -173,10 +173,10 @@ def test_rule_12_a_term_that_was_seen_is_refused() -> None:
     p, a = w.ring(ring[1]), w.ring(ring[0])
     until = w.ring(ring[3]).ticket
     old = msg.ReqCoord(7, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era)
-    (reply,) = a.receive(ring[1], old, a.told)
+    (reply,) = a.receive(ring[1], old, a.ctx.now)
     assert type(reply.message).__name__ == "NackCoord"
     (reply,) = a.receive(
-        ring[1], msg.ReqCoord(8, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era + 1), a.told
+        ring[1], msg.ReqCoord(8, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era + 1), a.ctx.now
     )
     assert type(reply.message).__name__ == "AckCoord"
     assert a.ctx.table.over(w.ring(ring[2]).ctx.holder)
@@ -235,9 +235,9 @@ def test_who_is_being_excluded_stays_in_r_until_it_is_certainly_out() -> None:
     z = p.neighbours.L[0]
     p.ctx.table.promise(msg.Holder("x#1", p.ctx.holder.ticket, 1), 1, [z.ticket], p.ctx.table.era + 1)
     assert p.ctx.table.over(z) and z in p.neighbours.R()
-    p.ctx.table.out(z.ticket, z.inc + 1, p.told + 5)
+    p.ctx.table.out(z.ticket, z.inc + 1, p.ctx.now + 5)
     assert z in p.neighbours.R()
-    p.ctx.table.out(z.ticket, z.inc + 1, p.told)
+    p.ctx.table.out(z.ticket, z.inc + 1, p.ctx.now)
     assert z not in p.neighbours.R()
 
 
@@ -246,7 +246,7 @@ def test_the_dead_do_not_count_as_agreeing() -> None:
     p = w.ring(ring[1])
     me, z1, z2, b, c = p.ctx.holder, *(w.ring(m).ctx.holder for m in (ring[0], ring[5], ring[4], ring[3]))
     for z in (z1, z2):
-        p.ctx.table.out(z.ticket, z.inc + 1, p.told)
+        p.ctx.table.out(z.ticket, z.inc + 1, p.ctx.now)
     p.underway.attempt = Attempt(
         77, c, tickets=(p.ctx.edge.succ.ticket,), era=9, lists=((me, z1, z2, b, c),), acks=[me]
     )
@@ -283,7 +283,7 @@ def test_rule_15_update_counts_only_from_the_predecessor_a_closer_one_or_a_takeo
 
     def update(sender: TolerantRing, takeover: tuple[msg.Tenure, ...] = ()) -> bool:
         m = msg.Update(999, sender.ctx.holder.tenure, s.ctx.holder.tenure, 0, (sender.ctx.holder,), takeover)
-        sent = s.receive(sender.ctx.me, m, s.told)
+        sent = s.receive(sender.ctx.me, m, s.ctx.now)
         return any(isinstance(o, Send) and isinstance(o.message, msg.AckUpdate) for o in sent)
 
     assert update(p)
@@ -296,10 +296,10 @@ def test_rule_15_who_is_over_is_not_vouched_for() -> None:
     w, ring = build(5)
     a, z = w.ring(ring[0]), w.ring(ring[1])
     poll = msg.Poll(5, z.ctx.holder.tenure, a.ctx.holder.tenure, 0, 0)
-    assert [type(o.message) for o in a.receive(z.ctx.me, poll, a.told)] == [msg.Alive]
-    a.hear(msg.GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), a.told)
-    assert a.receive(z.ctx.me, poll, a.told) == []
-    outputs = z.hear(msg.GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), z.told)
+    assert [type(o.message) for o in a.receive(z.ctx.me, poll, a.ctx.now)] == [msg.Alive]
+    a.hear(msg.GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), a.ctx.now)
+    assert a.receive(z.ctx.me, poll, a.ctx.now) == []
+    outputs = z.hear(msg.GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), z.ctx.now)
     assert [o.reason for o in outputs if isinstance(o, Lost)] == ["excluded"]
 
 
@@ -417,9 +417,9 @@ def test_rule_19_only_the_predecessor_of_now_can_refuse() -> None:
     ask(w, new, p)
     assert w.run(4, lambda: leaver.ctx.pred.member == new)
     assert leaver.state is State.LEAVING and leaver.departure.leave_nonce > first
-    leaver.receive(p, msg.NackLeave(first, leaver.ctx.holder.tenure), leaver.told)
+    leaver.receive(p, msg.NackLeave(first, leaver.ctx.holder.tenure), leaver.ctx.now)
     assert leaver.state is State.LEAVING
-    leaver.receive(new, msg.NackLeave(leaver.departure.leave_nonce, leaver.ctx.holder.tenure), leaver.told)
+    leaver.receive(new, msg.NackLeave(leaver.departure.leave_nonce, leaver.ctx.holder.tenure), leaver.ctx.now)
     assert leaver.state is State.OWNER and not leaver.entitled
 
 
@@ -467,9 +467,9 @@ def test_bad_messages_and_settings_have_names() -> None:
     w, ring = build(1, tickets=4)
     a = w.ring(ring[0])
     with pytest.raises(BadMessage, match="ticket 4"):
-        a.receive("x#1", msg.Poll(1, msg.Tenure(4, 1), msg.Tenure(0, 1), 0, 0), a.told)
+        a.receive("x#1", msg.Poll(1, msg.Tenure(4, 1), msg.Tenure(0, 1), 0, 0), a.ctx.now)
     with pytest.raises(BadMessage, match="ticket -1"):
-        a.hear(msg.GoneNews((-1,), 1, "x#1"), a.told)
+        a.hear(msg.GoneNews((-1,), 1, "x#1"), a.ctx.now)
     with pytest.raises(ConfigError, match="delta_ns"):
         RingConfig(tickets=4, round_ns=10, delta_ns=6)
     with pytest.raises(ConfigError, match="tickets"):

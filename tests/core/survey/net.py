@@ -8,20 +8,12 @@ here yet.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
-from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import Id, Mechanism, Message, Process
-from whence.core.order.survey.first import FirstGeneration
-from whence.core.order.survey.timed import DeltaCausal, Physical
-from whence.core.order.survey.vector import (
-    CompactMulticast,
-    CompactUnicast,
-    Identifiers,
-    IntervalTree,
-    VectorClock,
-    shares,
-)
+from whence.core.order.survey.config import MECHANISMS, SurveyConfig
+from whence.core.order.survey.registry import make
 
 MS = 1_000_000
 FOREVER = 10**15
@@ -130,22 +122,8 @@ class Net:
             assert sorted(set(self.truth.log[p]) | self.truth.since[p]) == sorted(m.id for m in self.sent)
 
 
-def founders(n: int) -> dict[int, Itc]:
-    return shares(list(range(n)))
-
-
 def mechanisms(n: int) -> dict[str, Callable[[int], Mechanism]]:
     """Every mechanism, for a group that begins with `n` processes; with time bounds that are never reached too
     early."""
-    group = tuple(range(n))
-    return {
-        "first": FirstGeneration,
-        "first-unstable": lambda me: FirstGeneration(me, until_stable=True),
-        "identifiers": Identifiers,
-        "vector": VectorClock,
-        "compact-multicast": CompactMulticast,
-        "compact-unicast": lambda me: CompactUnicast(me, group),
-        "interval": lambda me: IntervalTree(me, founders(n).get(me, Itc(0, 0))),
-        "physical": lambda me: Physical(me, skew=0, delay=FOREVER // 2),
-        "delta": lambda me: DeltaCausal(me, lifetime=FOREVER // 2),
-    }
+    config = SurveyConfig(skew=0, delay=FOREVER // 2, lifetime=FOREVER // 2)
+    return {name: partial(make, name, founders=range(n), config=config) for name in MECHANISMS}

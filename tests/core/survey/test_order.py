@@ -108,7 +108,7 @@ class ForgetsChanges(CompactMulticast):
     """Looks for changes since the last delivery instead of the last own multicast."""
 
     def deliver(self, message: Message, now: int) -> list[Message]:
-        self.last = dict(self.clock)
+        self.last = dict(self.delivered)
         return super().deliver(message, now)
 
 
@@ -208,7 +208,7 @@ def test_a_process_leaves_after_a_flush(name: str) -> None:
             net.processes[p].leave(2)
         stale = next(m for m in net.sent if m.sender == 2)
         assert net.processes[1].receive(stale, net.now) == []
-        assert net.processes[1].stats.dropped["departed"] == 1
+        assert net.processes[1].dropped["departed"] == 1
         net.run(40)
         net.settle()
         assert net.truth.inversions == []
@@ -229,7 +229,7 @@ def test_the_first_generation_never_blocks_over_fifo_links() -> None:
             net.arrive(next(i for i, (t, m) in enumerate(net.under_way) if t == to and m.sender == message.sender))
         while net.under_way:
             net.arrive(0)
-        assert sum(p.stats.blocked for p in net.processes.values()) == 0
+        assert sum(p.blocked for p in net.processes.values()) == 0
         assert net.truth.inversions == []
         net.all_delivered()
 
@@ -237,8 +237,8 @@ def test_the_first_generation_never_blocks_over_fifo_links() -> None:
 def test_with_all_that_is_unstable_nothing_blocks_over_any_links() -> None:
     for seed in range(10):
         net = run(lambda me: FirstGeneration(me, until_stable=True), seed)
-        assert sum(p.stats.blocked for p in net.processes.values()) == 0
-    assert sum(p.stats.blocked for p in run(FirstGeneration, 0).processes.values()) > 0  # Fig. 3 needs FIFO links
+        assert sum(p.blocked for p in net.processes.values()) == 0
+    assert sum(p.blocked for p in run(FirstGeneration, 0).processes.values()) > 0  # Fig. 3 needs FIFO links
 
 
 def test_a_bounded_first_generation_names_what_it_cannot_carry() -> None:
@@ -272,7 +272,7 @@ def test_the_others_block_over_the_same_links() -> None:
         net.arrive(0)  # at 1
         answer = net.multicast(1)
         net.arrive(2)  # at 2
-        assert net.truth.log[2] == [] and net.processes[2].stats.blocked == 1
+        assert net.truth.log[2] == [] and net.processes[2].blocked == 1
         (held, wait), *_ = net.processes[2].waiting(net.now)
         assert held == answer and wait.missing == (() if name == "interval" else ((0, 1, 1),))
         net.settle()
@@ -299,6 +299,6 @@ def test_a_full_buffer_drops_the_newcomer_and_counts_it() -> None:
     messages = [sender.multicast(b"", 0)[0] for _ in range(4)]
     for message in messages[1:]:
         assert receiver.receive(message, 0) == []
-    assert receiver.stats.dropped == {"overflow": 1}
+    assert receiver.dropped == {"overflow": 1}
     assert [m.seq for m in receiver.receive(messages[0], 0)] == [1, 2, 3]  # what can be delivered needs no room
     assert [m.seq for m in receiver.receive(messages[3], 0)] == [4]

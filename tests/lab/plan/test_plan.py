@@ -19,7 +19,7 @@ from whence.cli.parser import parser
 from whence.core.cast import sizing
 from whence.core.clock import Incarnation
 from whence.core.config import MS
-from whence.core.order.sizing import buffer_size
+from whence.core.order.recovery import buffer_size
 from whence.errors import ConfigError
 from whence.lab import plan as planner
 from whence.lab import spread

@@ -60,9 +60,10 @@ def test_a_stamp_never_contradicts_causal_order(pair: tuple[list[Entry], list[En
 def test_the_events_of_a_frame_have_the_stamps_of_their_timestamps() -> None:
     inc = Incarnation(2, 1, 5).packed
     frame = Frame.of(1, inc, 7, "a#1", ((inc, 3), (inc, 6), (0, 0)), [b"x", b"y", b"z"])
-    assert [e.stamp for e in events_of(frame, True)] == [stamp(i, frame.timestamp(i.seq)) for i in frame.ids()]
+    ids = [EventId.parse(name) for name in frame.names()]
+    assert [e.stamp for e in events_of(frame, True)] == [stamp(i, frame.timestamp(i.seq)) for i in ids]
     assert [(e.payload, e.over_gap) for e in events_of(frame, True)] == [(b"x", True), (b"y", True), (b"z", True)]
-    assert events_of(frame)[1].stamp.event == frame.ids()[1]
+    assert events_of(frame)[1].stamp.event == ids[1]
 
 
 # -- registers -------------------------------------------------------------------------------------------------------

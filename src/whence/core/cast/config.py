@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from whence.core.cast import sizing
-from whence.errors import ConfigError
+from whence.core.clock.bounds import need
 
 _MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neighbours", "graft", "silence")
 
@@ -15,7 +16,7 @@ _MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neig
 class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one cluster gossips. The defaults are the papers' where the papers have one (CCC11 section 6)."""
 
-    # As in `Settings`, computed; `load` is its `rate`. 0: by formula.
+    # As in `Settings`, computed; `load` is its `rate`. What is 0 here becomes what its formula says.
     mode: sizing.Mode = "rounds"
     round: int = 100_000_000
     fanout: int = 4
@@ -78,46 +79,23 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value, least = getattr(self, name), int(name not in _MAY_BE_ZERO)
-            if type(value) is int and value < least:
-                raise ConfigError(f"cast.{name} is {value}; want {least} or more")
-        if self.max_members < 2:
-            raise ConfigError(f"cast.max_members is {self.max_members}; want 2 or more (the sender is one)")
-        if not 0 <= self.loss < 1:
-            raise ConfigError(f"cast.loss is {self.loss}; want 0 <= loss < 1")
-        if not self.load > 0:
-            raise ConfigError(f"cast.load is {self.load}; want more than 0")
-        if self.view == "partial" and self.view_size <= self.fanout:
-            raise ConfigError(f"cast.view_size is {self.view_size}; want more than fanout ({self.fanout})")
-
-    @property
-    def buffer_items(self) -> int:
-        """`buffer`, or its formula; never less than one message."""
-        return self.buffer or max(self.max_events, sizing.buffer(self.load, self.termination))
-
-    @property
-    def history_keys(self) -> int:
-        """`history`, or its formula."""
-        return self.history or sizing.history(self.load, self.termination)
-
-    @property
-    def unsubs_kept(self) -> int:
-        """`unsubs_size`, or its formula."""
-        return self.unsubs_size or max(64, self.members)
-
-    @property
-    def degree(self) -> int:
-        """`neighbours`, or its formula."""
-        return self.neighbours or sizing.neighbours(self.members)
-
-    @property
-    def graft_ns(self) -> int:
-        """`graft`, or its formula."""
-        return self.graft or max(1, self.round // 4)
-
-    @property
-    def silence_ns(self) -> int:
-        """`silence`, or its formula, in nanoseconds."""
-        return (self.silence or sizing.silence(self.loss)) * self.round
+            need(type(value) is not int or value >= least, f"cast.{name} is {value}; want {least} or more")
+        need(self.max_members >= 2, f"cast.max_members is {self.max_members}; want 2 or more (the sender is one)")
+        need(0 <= self.loss < 1, f"cast.loss is {self.loss}; want 0 <= loss < 1")
+        need(self.load > 0, f"cast.load is {self.load}; want more than 0")
+        wide = self.view == "full" or self.view_size > self.fanout
+        need(wide, f"cast.view_size is {self.view_size}; want more than fanout ({self.fanout})")
+        formulas = {
+            "buffer": max(self.max_events, sizing.buffer(self.load, self.termination)),  # at least one message
+            "history": sizing.history(self.load, self.termination),
+            "unsubs_size": max(64, self.members),
+            "neighbours": sizing.neighbours(self.members),
+            "graft": max(1, self.round // 4),
+            "silence": sizing.silence(self.loss),
+        }
+        for name, value in formulas.items():
+            if not getattr(self, name):
+                force_setattr(self, name, value)
 
     def expire_rounds(self, members: int) -> int:
         """`expire`, or its formula for a cluster of so many members."""

@@ -43,7 +43,7 @@ class Dissemination(ABC):
         self.round_at = msg.NEVER_WAKE  # when the next round is due; never before `wake_at`
         self._seen: dict[Hashable, MemberId] = {}  # who brought it; looked up, never iterated
         self._order: deque[Hashable] = deque()  # of _seen, first in first out
-        self._history = config.history_keys
+        self._history = config.history
         self._reach = -1
         """With so many others the origin's push reaches everybody: nobody forwards."""
         self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
@@ -249,7 +249,7 @@ class AgeBuffer:
     def __init__(self, config: CastConfig, stats: msg.CastStats) -> None:
         self._config = config
         self._stats = stats
-        self._limit = config.buffer_items
+        self._limit = config.buffer
         self._by_age: deque[list[msg.Item]] = deque([] for _ in range(config.termination))
         self._bytes: deque[int] = deque([0] * config.termination)
         self.count = 0

@@ -92,8 +92,8 @@ class Overlay:
         self._rng = rng
         self._send = send
         self._stats = view.stats
-        self._degree = config.degree
-        self._silence = config.silence_ns
+        self._degree = config.neighbours
+        self._silence = config.silence * config.round
         self._wait = ANSWER * config.round
         self._every = config.lost_every
         self._asked: dict[MemberId, int] = {}  # member -> when it was asked to be a neighbour; it has not answered yet
@@ -226,7 +226,7 @@ class _HeldItems:
     """The last items, for those who ask: bounded in number and bytes, first in first out."""
 
     def __init__(self, config: CastConfig, stats: msg.CastStats) -> None:
-        self._limit = config.buffer_items
+        self._limit = config.buffer
         self._bytes_limit = config.buffer_bytes
         self._stats = stats
         self._order: deque[msg.Key] = deque()
@@ -280,11 +280,11 @@ class TreeCast(Dissemination):
         super().__init__(me, config, view, rng, vets)
         self.overlay = Overlay(config, view, rng, self._send)
         self._held = _HeldItems(config, self.stats)
-        self._news: deque[tuple[msg.Key, int]] = deque(maxlen=config.buffer_items)  # to be announced
+        self._news: deque[tuple[msg.Key, int]] = deque(maxlen=config.buffer)  # to be announced
         self._told: list[tuple[msg.Key, int]] = []  # announced to half of the neighbours
         self._missing: dict[msg.Key, _Missing] = {}  # in the order of `ask_at`
         self._origins: dict[MemberId, None] = {}  # with a tree, the latest used last
-        self._max_missing = max(config.max_keys, config.buffer_items)
+        self._max_missing = max(config.max_keys, config.buffer)
 
     def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[msg.CastOutput]:
         out = super().start(contacts, now, genesis)
@@ -423,7 +423,7 @@ class TreeCast(Dissemination):
                 self.stats.ungrafted += 1
                 continue
             wanted.setdefault(missing.next(), []).append(key)
-            missing.ask_at = now + self.config.graft_ns
+            missing.ask_at = now + self.config.graft
             self._missing[key] = missing
         for announcer, keys in wanted.items():
             self.stats.grafted += len(keys)
@@ -460,7 +460,7 @@ class TreeCast(Dissemination):
                 if len(self._missing) >= self._max_missing:
                     self.stats.unwanted += 1
                     continue
-                missing = self._missing[key] = _Missing(now + self.config.graft_ns)
+                missing = self._missing[key] = _Missing(now + self.config.graft)
             if len(missing.announcers) < REQUESTS and all(sender != member for *_, member in missing.announcers):
                 missing.announcers.append((0, age, sender))
 

@@ -264,7 +264,7 @@ class View(ABC):
         address, boot = parts(member)
         self.gone.pop(address, None)
         self.gone[address] = Tomb(boot, since, self.round, left)
-        self.stats.unsubs_dropped += keep_last(self.gone, self.config.unsubs_kept)
+        self.stats.unsubs_dropped += keep_last(self.gone, self.config.unsubs_size)
         for known in (self.at.get(address), self.lost.get(address)):
             if known is not None and parts(known)[1] <= boot:
                 self.lost.pop(address, None)

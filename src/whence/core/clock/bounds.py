@@ -12,6 +12,8 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
+from whence.errors import ConfigError
+
 MAX_MESSAGE_BYTES = 4 << 20
 """Bytes of one message, datagram or stream, header included. A datagram cannot pass 65,507 anyway; the streams' large
 messages are snapshots and recovered frames. A stream decoder holds at most this and the 4 bytes of a length."""
@@ -84,3 +86,9 @@ def earliest(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return one if other is None else other
     return min(one, other)
+
+
+def need(ok: bool, what: str) -> None:
+    """A check of a setting: `what` is wrong unless it is `ok`."""
+    if not ok:
+        raise ConfigError(what)

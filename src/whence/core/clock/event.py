@@ -295,12 +295,8 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
         """The clock entry of the ticket once the whole frame is delivered."""
         return (self.inc, self.first + self.count - 1)
 
-    def ids(self) -> list[EventId]:
-        """The id of each event."""
-        return [EventId(self.ticket, self.inc, s, self.owner) for s in range(self.first, self.first + self.count)]
-
     def names(self) -> list[str]:
-        """The ids as text."""
+        """The id of each event, as text."""
         before, after = around_seq(self.ticket, self.inc, self.owner)
         return [f"{before}{s}{after}" for s in range(self.first, self.first + self.count)]
 
@@ -410,12 +406,16 @@ class OwnFrame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False):
         """How far the frame reaches in the count that its key begins in: the owner's frames."""
         return self.number
 
-    def ids(self) -> list[FreeId]:
-        """The id of each event."""
-        return [FreeId(self.owner, s) for s in range(self.first, self.first + self.count)]
+    def check(self) -> None:
+        """Raise `BadFrame` if the frame contradicts itself. What a stamp says only its mechanism can check."""
+        if self.number < 1:
+            raise BadFrame(f"frame {self.number}: frames are counted from 1")
+        if not is_member_id(self.owner):
+            raise bad_owner(self.owner)
+        self.check_events()
 
     def names(self) -> list[str]:
-        """The ids as text."""
+        """The id of each event, as text."""
         return [f"{self.owner}/{s}" for s in range(self.first, self.first + self.count)]
 
 
@@ -444,9 +444,7 @@ class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
             raise BadFrame(f"frame {self.number} of a generation entered with frame {self.opened}")
         if any(not 0 <= generation < self.generation for generation, _ in self.older):
             raise BadFrame(f"a frame of generation {self.generation} that depends on one that is not older")
-        if not is_member_id(self.owner):
-            raise bad_owner(self.owner)
-        self.check_events()
+        super().check()
 
     @property
     def header(self) -> int:
@@ -470,14 +468,6 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
     anchor: bool = False
     """The stamp leaves nothing out (`order.survey.base`, rule 5)."""
     signature: Signature = b""
-
-    def check(self) -> None:
-        """Raise `BadFrame` if the frame contradicts itself. What the stamp says only its mechanism can check."""
-        if self.number < 1:
-            raise BadFrame(f"frame {self.number}: frames are counted from 1")
-        if not is_member_id(self.owner):
-            raise bad_owner(self.owner)
-        self.check_events()
 
     @property
     def header(self) -> int:

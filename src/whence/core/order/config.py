@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from whence.core.clock.bounds import need
 from whence.core.order.contract import Contract
 from whence.core.order.survey.config import MECHANISMS, SurveyConfig
 from whence.errors import ConfigError
@@ -73,8 +74,8 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name, names in (("order", ORDERS), ("recovery", RECOVERIES), ("replacement", REPLACEMENTS)):
-            if getattr(self, name) not in names:
-                raise ConfigError(f"{name} must be one of {', '.join(names)}, not {getattr(self, name)!r}")
+            given = getattr(self, name)
+            need(given in names, f"{name} must be one of {', '.join(names)}, not {given!r}")
         if self.mechanism:
             if self.mechanism not in MECHANISMS:
                 raise ConfigError(f"mechanism must be one of {', '.join(MECHANISMS)}, not {self.mechanism!r}")
@@ -91,7 +92,6 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("order reliable cannot ask only once: it blocks until what is missing is there")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value}")
+            need(type(value) is not int or value >= 1, f"{name} must be at least 1, not {value}")
         if self.order == "reliable" and self.recovery == "off":
             raise ConfigError("order reliable needs recovery R1 or Rk: it blocks until what is missing is pulled back")

@@ -16,14 +16,14 @@ the mean: at a handful in flight the paper's bound is too low, because the error
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from functools import lru_cache
 from math import ceil, erfc, exp, log, pi, sqrt
 
 import msgspec
 
-from whence.core.clock.bounds import earliest
+from whence.core.clock.bounds import earliest, need
 from whence.core.order.outputs import Contracted
-from whence.errors import ConfigError
 
 MAX_ENTRIES = 4096
 """R at most: about 8 KiB of header."""
@@ -71,14 +71,11 @@ def overtaking(rate: float, delay: float, jitter: float) -> float:
 
 def entries_for(target: float, X: float, p_nc: float) -> int:
     """The least R whose best K keeps the bound; `MAX_ENTRIES` if none does."""
-    low, high = 1, MAX_ENTRIES
-    while low < high:
-        middle = (low + high) // 2
-        if expected_error(middle, best_keys(middle, X), X, p_nc) <= target:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def keeps(R: int) -> bool:
+        return expected_error(R, best_keys(R, X), X, p_nc) <= target
+
+    return 1 + bisect_left(range(1, MAX_ENTRIES), True, key=keeps)
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,20 +104,17 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """A broken contract makes the member begin a generation with more entries."""
 
     def __post_init__(self) -> None:
-        if self.target_error is not None and self.header_bytes is not None:
-            raise ConfigError("contract: give target_error or header_bytes, not both")
-        if self.target_error is not None and not 0 < self.target_error <= 1:
-            raise ConfigError(f"contract: target_error is {self.target_error}; want more than 0, at most 1")
-        if self.header_bytes is not None and not 16 <= self.header_bytes <= BYTES_PER_ENTRY * MAX_ENTRIES:
-            raise ConfigError(f"contract: header_bytes is {self.header_bytes}; want 16 to 8192")
-        for name in ("rate", "delay"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"contract: {name} is {getattr(self, name)}; want more than 0")
-        if self.jitter is not None and self.jitter < 0:
-            raise ConfigError(f"contract: jitter is {self.jitter}; want 0 or more")
+        error, size, most = self.target_error, self.header_bytes, BYTES_PER_ENTRY * MAX_ENTRIES
+        need(error is None or size is None, "contract: give target_error or header_bytes, not both")
+        need(error is None or 0 < error <= 1, f"contract: target_error is {error}; want more than 0, at most 1")
+        need(size is None or 16 <= size <= most, f"contract: header_bytes is {size}; want 16 to {most}")
+        need(self.rate > 0, f"contract: rate is {self.rate}; want more than 0")
+        need(self.delay > 0, f"contract: delay is {self.delay}; want more than 0")
+        need(self.jitter is None or self.jitter >= 0, f"contract: jitter is {self.jitter}; want 0 or more")
         R, K = self.size
-        if not 1 <= K <= R <= MAX_ENTRIES:
-            raise ConfigError(f"contract: K = {K} keys of R = {R} entries; want 1 <= K <= R <= {MAX_ENTRIES}")
+        need(
+            1 <= K <= R <= MAX_ENTRIES, f"contract: K = {K} keys of R = {R} entries; want 1 <= K <= R <= {MAX_ENTRIES}"
+        )
 
     @property
     def in_flight(self) -> float:

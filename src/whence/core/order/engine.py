@@ -20,7 +20,7 @@ said otherwise:
 3. After `time_to_terminate`, ask for what is still missing (`recovery.py`).
 4. `time_to_recover` after that, deliver everything in `H` that precedes e, in causal order, then e, then drain. (The
    pseudo-code says "that can be delivered", the text all of them; the other reading throws away events in hand.)
-5. `R`, the recovered, are kept with `H`; only a flag distinguishes them.
+5. `R`, the recovered, are kept with `H`: nothing depends on which is which.
 6. A digest of a peer's `T` that shows something unknown is pursued like a gap (closes the paper's silent tail).
 """
 
@@ -102,11 +102,10 @@ class Owners:
 class _HeldFrame:
     """A frame in `H` (or `R`): received, waiting for what precedes it."""
 
-    __slots__ = ("delivered", "frame", "recovered", "size", "watch")
+    __slots__ = ("delivered", "frame", "size", "watch")
 
-    def __init__(self, frame: Frame, recovered: bool) -> None:
+    def __init__(self, frame: Frame) -> None:
         self.frame = frame
-        self.recovered = recovered
         self.delivered = False
         self.size = frame.size
         self.watch: tuple[int, Entry] | None = None  # the ticket it waits for, and up to where
@@ -188,10 +187,9 @@ class TicketOrdering(Ordering[int, Frame]):
 
     def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
         """Rule 2."""
-        out: list[OrderOutput] = []
         if self.joining:
-            self._await_clock(frame, sender, age)
-            return out
+            return self._await_clock(frame, sender, age)
+        out: list[OrderOutput] = []
         ticket, inc, clock = frame.ticket, frame.inc, self.clock
         owner = self.owners.tables[ticket].get(inc)
         if owner is not None and owner != frame.owner:
@@ -242,7 +240,7 @@ class TicketOrdering(Ordering[int, Frame]):
             super()._late(frame, out)
 
     def _hold(self, key: Key, frame: Frame, recovered: bool, now: int, out: list[OrderOutput]) -> None:
-        held = self.held[key] = _HeldFrame(frame, recovered)
+        held = self.held[key] = _HeldFrame(frame)
         self.held_bytes += held.size
         if self.early:
             held.delivered = True

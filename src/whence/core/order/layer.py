@@ -11,6 +11,7 @@ import heapq
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -276,12 +277,13 @@ class Ordering(ABC, Generic[O, F]):
             raise BadFrame(f"frame {frame.key} of {frame.owner}: body of a frame: {error}") from None
         return True
 
-    def _await_clock(self, frame: F, sender: MemberId, age: int) -> None:
+    def _await_clock(self, frame: F, sender: MemberId, age: int) -> list[OrderOutput]:
         """It comes while there is no clock: to the lobby."""
         if len(self._lobby) < self.config.hold:
             self._lobby[_key(frame)] = (frame, sender, age)
         else:
             self.stats.overflow_frames += 1
+        return []
 
     def _arrived(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
         """The frame is new here: keep it for others."""
@@ -410,14 +412,15 @@ class Ordering(ABC, Generic[O, F]):
         copied = self.copies.answered(sender, message)
         if copied is not None:
             return copied
+        given = message.nonce == HANDED_OVER and not self.joining
+        if not given and message.nonce not in self.pursuits.nonces:
+            return []
+        frames = [frame for frame in message.frames if self.vet(frame, sender)]
+        if given:
+            return [step for frame in frames for step in self.keep(frame, sender, now)]
         out: list[OrderOutput] = []
-        if message.nonce == HANDED_OVER and not self.joining:
-            for frame in [frame for frame in message.frames if self.vet(frame, sender)]:
-                out.extend(self.keep(frame, sender, now))
-        if message.nonce not in self.pursuits.nonces:
-            return out
         self.pursuits.denied(sender, message.lacks, now)
-        for frame in [frame for frame in message.frames if self.vet(frame, sender)]:
+        for frame in frames:
             out += self.receive(frame, sender, 0, now, recovered=True)  # type: ignore[arg-type]  # `vet` has said so
         for of, inc in dict.fromkeys(_key(frame)[:2] for frame in message.frames):
             self.pursuits.progress(of, inc, now)
@@ -466,10 +469,7 @@ class Ordering(ABC, Generic[O, F]):
     def _explain(self, base: MissingRange, count: Count[O]) -> MissingRange:
         """The same with who was asked for it."""
         pursuit = self.pursuits.by_count.get(count)
-        if pursuit is None:
-            return base
-        asked, denied = dict(pursuit.asked), tuple(pursuit.denied)
-        return MissingRange(base.ticket, base.incarnation, base.first, base.last, asked, denied)
+        return base if pursuit is None else replace(base, asked=dict(pursuit.asked), denied=tuple(pursuit.denied))
 
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""

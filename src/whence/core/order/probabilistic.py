@@ -13,8 +13,6 @@
    claims, or everything after would wait for ever. The difference is **owed**: a frame that comes late, and is old
    enough to be one of those, is delivered but does not count again.
 
-The module also checks frames and snapshots under an (N, R, K) clock, and remembers their owners.
-
 The delivery engine of a cluster without tickets: `probabilistic`, and beside it `fifo` and `unordered` (PCO17).
 
 The paper assumes a reliable broadcast. Gossip loses, so there are two steps:
@@ -46,13 +44,11 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from operator import sub
-from typing import Protocol
 
 from whence.core.clock import GENESIS, FreeFrame, MemberId, Packed, are_keys
 from whence.core.clock.bounds import earliest
 from whence.core.clock.event import encode
 from whence.core.clock.probabilistic import Alerts, Delivery, Keys, Pending, ProbabilisticClock, Stamp, Watch, keys_of
-from whence.core.order.config import OrderConfig
 from whence.core.order.contract import MAX_ENTRIES, Contract, Overseer
 from whence.core.order.layer import MAX_GIVEN_UP, MAX_OWNERS, Cursor, OrderContext, OwnersLayer
 from whence.core.order.messages import AnySpan, FreeState, GenerationState, OrderState, OwnerState
@@ -293,72 +289,6 @@ class KeyCursor(Cursor):
         return cursor
 
 
-class _ClockKnown(Protocol):
-    """What frames are checked against: the state of an order layer."""
-
-    queue: Generations
-    config: OrderConfig
-    cursors: dict[MemberId, KeyCursor]
-
-    @property
-    def joining(self) -> bool: ...
-
-
-def check_free(frame: FreeFrame, ordering: _ClockKnown) -> None:
-    """Raise a `BadFrame` for what no honest peer of this cluster sends, or passes on."""
-    if frame.vector.R > MAX_ENTRIES:
-        raise BadFrame(f"a vector of {frame.vector.R} entries")
-    stamp = frame.vector.vector()
-    own = frame.number - frame.opened + 1
-    if any(stamp[x] < own for x in frame.keys):
-        raise BadFrame(f"a vector that does not count its owner's own {own} frames")
-    if not ordering.joining:
-        _check_against(frame, stamp, ordering)
-
-
-def check_state(state: FreeState, ordering: _ClockKnown) -> None:
-    """Raise a `BadMessage` for a snapshot that contradicts itself: its counts are indexed by its keys."""
-    for g in state.generations:
-        if not g.V.well_formed or (g.past is not None and not g.past.well_formed) or g.K > g.V.R:
-            raise BadMessage(f"a generation of {g.V.R} entries and {g.K} keys whose vectors are not of that size")
-    R = {g.generation: g.V.R for g in state.generations}
-    if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
-        raise BadMessage("a clock without keys, or with counts beyond all measure")
-    if any(g.past is not None and g.past.R != g.V.R for g in state.generations):
-        raise BadMessage("a past of another size than the counts")
-    for row in state.owners:
-        if not are_keys(row.keys, R.get(row.generation, MAX_ENTRIES)):
-            raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R.get(row.generation)} entries")
-    for frame in state.waiting:
-        frame.check()
-        frame.payloads()
-        check_free(frame, ordering)
-        if R.get(frame.generation) != frame.vector.R or any(R.get(g, p.R) != p.R for g, p in frame.older):
-            raise BadMessage(f"a frame of {frame.vector.R} entries waits in a generation of {R.get(frame.generation)}")
-
-
-def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: _ClockKnown) -> None:
-    """What needs clocks to judge by."""
-    queue, jump = ordering.queue, ordering.config.max_jump
-    clock = queue.clocks.get(frame.generation)
-    if clock is not None:
-        if len(stamp) != clock.R or clock.K not in (0, len(frame.keys)):
-            raise BadFrame(f"(R, K) = ({len(stamp)}, {len(frame.keys)}) in a generation of ({clock.R}, {clock.K})")
-        ahead = max(map(sub, stamp, clock.V))
-    else:
-        if (frame.generation >> 32) - (queue.current.id >> 32) > MAX_AHEAD:
-            raise AbsurdClock(f"generation {frame.generation >> 32} is far beyond {queue.current.id >> 32}")
-        ahead = max(stamp)
-    cursor = ordering.cursors.get(frame.owner)
-    missing = frame.number - (cursor.taken if cursor is not None else 0)
-    if max(ahead, missing) > jump:
-        raise AbsurdClock(f"frame {frame.number} of {frame.owner} is {max(ahead, missing)} frames ahead of all known")
-    for generation, packed in frame.older:
-        older = queue.clocks.get(generation)
-        if older is not None and older.R != packed.R:
-            raise BadFrame(f"a vector of {packed.R} entries of a generation of {older.R}")
-
-
 MAX_WAITING_BYTES = 1 << 20
 """Frames in a snapshot; what does not fit the joiner recovers."""
 
@@ -437,15 +367,42 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
     # -- receive ------------------------------------------------------------------------------------------------
 
     def _vet(self, frame: FreeFrame, sender: MemberId) -> None:
-        check_free(frame, self)
+        if frame.vector.R > MAX_ENTRIES:
+            raise BadFrame(f"a vector of {frame.vector.R} entries")
+        stamp = frame.vector.vector()
+        own = frame.number - frame.opened + 1
+        if any(stamp[x] < own for x in frame.keys):
+            raise BadFrame(f"a vector that does not count its owner's own {own} frames")
+        if not self.joining:
+            self._check_against(frame, stamp)
+
+    def _check_against(self, frame: FreeFrame, stamp: Stamp) -> None:
+        """What needs clocks to judge by."""
+        queue = self.queue
+        clock = queue.clocks.get(frame.generation)
+        if clock is not None:
+            if len(stamp) != clock.R or clock.K not in (0, len(frame.keys)):
+                raise BadFrame(f"(R, K) = ({len(stamp)}, {len(frame.keys)}) in a generation of ({clock.R}, {clock.K})")
+            ahead = max(map(sub, stamp, clock.V))
+        else:
+            if (frame.generation >> 32) - (queue.current.id >> 32) > MAX_AHEAD:
+                raise AbsurdClock(f"generation {frame.generation >> 32} is far beyond {queue.current.id >> 32}")
+            ahead = max(stamp)
+        cursor = self.cursors.get(frame.owner)
+        ahead = max(ahead, frame.number - (cursor.taken if cursor is not None else 0))
+        if ahead > self.config.max_jump:
+            raise AbsurdClock(f"frame {frame.number} of {frame.owner} is {ahead} frames ahead of all known")
+        for generation, packed in frame.older:
+            older = queue.clocks.get(generation)
+            if older is not None and older.R != packed.R:
+                raise BadFrame(f"a vector of {packed.R} entries of a generation of {older.R}")
 
     def receive(
         self, frame: FreeFrame, sender: MemberId, age: int, now: int, recovered: bool = False
     ) -> list[OrderOutput]:
-        out: list[OrderOutput] = []
         if self.joining:
-            self._await_clock(frame, sender, age)
-            return out
+            return self._await_clock(frame, sender, age)
+        out: list[OrderOutput] = []
         self.queue.now = now
         key = frame.key
         cursor = self.cursors.get(frame.owner)
@@ -622,18 +579,16 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         for key in self._overdue(now):
             if self.held[key].until <= now:
                 self._go_on(key, "timeout", out)
-        self._look_at_contract(now, out)
-
-    def _is_early(self, held: Held) -> bool:
-        cursor = self.cursors.get(held.frame.owner)
-        return cursor is not None and held.frame.number in cursor.early
-
-    def _look_at_contract(self, now: int, out: list[OrderOutput]) -> None:
-        said, size = self.overseer.look(self.queue.current.R, self.queue.current.K, now)
+        clock = self.queue.current
+        said, size = self.overseer.look(clock.R, clock.K, now)
         if said is not None:
             out.append(said)
         if size is not None:
             out.extend(self.move(*size, now))
+
+    def _is_early(self, held: Held) -> bool:
+        cursor = self.cursors.get(held.frame.owner)
+        return cursor is not None and held.frame.number in cursor.early
 
     def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
         if not 1 <= K <= R <= MAX_ENTRIES:
@@ -688,7 +643,7 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
     def load(self, state: OrderState, now: int) -> None:
         if not isinstance(state, FreeState):
             raise BadMessage(f"the state of a cluster with {state.kind}, in one without tickets")
-        check_state(state, self)
+        self._check_state(state)
         self.queue.now = now
         self.queue.load(state.generations)
         self.cursors = {row.owner: KeyCursor.of(row) for row in state.owners}
@@ -705,6 +660,27 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
                 continue
             self.queue.queue(held)
             self._hold(frame.key, held, 2 * self._patience, [])
+
+    def _check_state(self, state: FreeState) -> None:
+        """Raise a `BadMessage` for a snapshot that contradicts itself: its counts are indexed by its keys."""
+        R = {g.generation: g.V.R for g in state.generations}
+        for g in state.generations:
+            vectors = [g.V] if g.past is None else [g.V, g.past]
+            if not all(v.well_formed and v.R == g.V.R for v in vectors) or g.K > g.V.R:
+                raise BadMessage(f"a generation of {g.V.R} entries and {g.K} keys whose vectors are not of that size")
+        if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
+            raise BadMessage("a clock without keys, or with counts beyond all measure")
+        for row in state.owners:
+            size = R.get(row.generation, MAX_ENTRIES)
+            if not are_keys(row.keys, size):
+                raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {size} entries")
+        for frame in state.waiting:
+            frame.check()
+            frame.payloads()
+            self._vet(frame, self.me)
+            size, own = R.get(frame.generation, 0), frame.vector.R
+            if size != own or any(R.get(g, packed.R) != packed.R for g, packed in frame.older):
+                raise BadMessage(f"a frame of {own} entries waits in a generation of {size}")
 
     def _why_blocked(self, owner: MemberId, seq: int, event: str) -> Blocked:
         for key, held in self.held.items():

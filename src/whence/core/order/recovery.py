@@ -22,12 +22,13 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Reversible, Sequence
+from collections.abc import Callable, Iterable, Iterator, Reversible, Sequence
 from dataclasses import dataclass, field
+from math import ceil, fsum
 from typing import Any, Generic, TypeVar
 
 from whence.core.clock import AnyFrame, MemberId, Send, address_of
-from whence.core.clock.bounds import keep_last
+from whence.core.clock.bounds import keep_last, need
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import AckRecover, AnySpan, Recover
 from whence.core.order.outputs import Asked, Copied, OrderOutput
@@ -134,6 +135,19 @@ class RecoveryBuffer(Generic[O, F]):
             return []
         first, last = wanted[2:]
         return [f for s, f in sorted(tenure.items()) if s <= last and f.upto >= first]
+
+
+def needed_rounds(prcast_rounds: float, time_to_terminate: float, time_to_recover: float) -> float:
+    """`T`, in rounds: how long an event may be needed: one PrCast to spread, one to be missed, and the two waits."""
+    return 2 * prcast_rounds + time_to_terminate + time_to_recover
+
+
+def buffer_size(publish_probabilities: Iterable[float], rounds: float) -> int:
+    """`|B| >= 2 mu T` with `mu = sum p_i` (CCC11 Theorem 5.1, general form): events that the recovery buffer must hold.
+    What the theorem promises is in `lab/paper/ccc11/theorems.py`."""
+    mu = fsum(publish_probabilities)
+    need(mu >= 0 and rounds >= 0, "buffer_size: probabilities and rounds must not be negative")
+    return max(1, ceil(2 * mu * rounds - 1e-9))  # not one more for a rounding error
 
 
 MAX_PURSUITS = 4096

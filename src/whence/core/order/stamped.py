@@ -25,14 +25,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from whence.core.clock import MemberId, StampedFrame
-from whence.core.clock.bounds import MAX_STAMP_BYTES, earliest
+from whence.core.clock.bounds import earliest
 from whence.core.clock.event import Body, encode
 from whence.core.order.config import OrderConfig
 from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLayer
 from whence.core.order.messages import OrderState, StampedState
 from whence.core.order.outputs import Blocked, Dropped, GaveUp, OrderOutput
 from whence.core.order.recovery import FrameKey, Span
-from whence.core.order.survey.base import Codec, Gap, MechanismState, Message, Process, ProcessId
+from whence.core.order.survey.base import Codec, MechanismState, Message, Process, ProcessId
 from whence.core.order.survey.first import Carried, FirstStamp, FirstState
 from whence.core.order.survey.registry import make
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
@@ -83,7 +83,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         config = self.config
         self.mechanism = make(config.mechanism, ME, [self._number(f) for f in founders], config.survey)
         self.process = Process(ME, self.mechanism, config.hold + 1, lambda m, why: self._drops.append((m, why)))
-        self.codec = Codec(self.mechanism, MAX_STAMP_BYTES)
+        self.codec = Codec(self.mechanism)
 
     def found(self, others: Sequence[MemberId]) -> None:
         """All founders have the same list, and so the same shares of the interval."""
@@ -103,8 +103,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
 
     def _message(self, frame: StampedFrame, number: Callable[[MemberId], ProcessId]) -> Message:
         """The frame as the mechanism sees it; a `RemoteError` if it is none."""
-        envelope = encode((ME, frame.number, msgspec.Raw(frame.stamp), b""))
-        stamp = self.codec.decode(envelope).stamp.renumbered(lambda i: number(_named(frame.processes, i)))
+        stamp = self.codec.stamp(frame.stamp).renumbered(lambda i: number(_named(frame.processes, i)))
         content = encode(Content(frame.first, frame.count, frame.body)) if self.mechanism.carries else b""
         return Message(number(frame.owner), frame.number, stamp, content, frame.anchor)
 
@@ -162,10 +161,9 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
     def receive(
         self, frame: StampedFrame, sender: MemberId, age: int, now: int, recovered: bool = False
     ) -> list[OrderOutput]:
-        out: list[OrderOutput] = []
         if self.joining:
-            self._await_clock(frame, sender, age)
-            return out
+            return self._await_clock(frame, sender, age)
+        out: list[OrderOutput] = []
         self.now = now
         owner, number = frame.owner, frame.number
         cursor = self.cursors.get(owner)
@@ -235,8 +233,11 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
                 owner = self.names[message.sender]
                 frame = StampedFrame(owner, message.seq, content.first, content.count, (), b"", content.body)
                 self.stats.carried += frame.count
-            gap = self._pass(frame.owner, frame.number, out) or over_gap
-            self._give(frame, gap, out)
+            gaps = self._take(frame.owner, frame.number - 1)
+            if gaps:
+                self._note_given_up(gaps, "deadline", out)
+            self._take(frame.owner, frame.number)
+            self._give(frame, over_gap or bool(gaps), out)
         drops, self._drops = self._drops, []
         for message, reason in drops:
             frame = self._release(message)
@@ -253,15 +254,12 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self.held_bytes -= frame.size
         return frame
 
-    def _pass(self, owner: MemberId, number: int, out: list[OrderOutput]) -> bool:
-        """A frame of the owner is delivered: give up what is missing before it. Was there anything?"""
-        cursor = self._cursor(owner)
-        gaps = self._gaps(owner, 0, number - 1)
-        if gaps:
-            self._note_given_up(gaps, "deadline", out)
-        cursor.taken = max(number, cursor.taken)
+    def _take(self, owner: MemberId, upto: int) -> list[Span[str]]:
+        """The owner's frames up to this one are delivered or given up; those that are not in hand."""
+        gaps, cursor = self._gaps(owner, 0, upto), self._cursor(owner)
+        cursor.taken = max(upto, cursor.taken)
         _absorb(cursor)
-        return bool(gaps)
+        return gaps
 
     def _force(self, key: FrameKey[str], reason: str, out: list[OrderOutput]) -> None:
         """It has waited long enough (rule 3)."""
@@ -270,19 +268,10 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self.stats.skipped += 1
             out.append(GaveUp((UNKNOWN,), reason))
         lost, delivered = self.process.force((self.numbers[key[0]], key[2]), self.now)
-        self._give_up(lost, reason, out)
-        self._hand_up(delivered, out, over_gap=True)
-
-    def _give_up(self, lost: Sequence[Gap], reason: str, out: list[OrderOutput]) -> None:
-        ranges: list[Span[str]] = []
-        for process, _, last in lost:
-            owner = self.names[process]
-            ranges += self._gaps(owner, 0, last)
-            cursor = self._cursor(owner)
-            cursor.taken = max(last, cursor.taken)
-            _absorb(cursor)
+        ranges = [gap for process, _, last in lost for gap in self._take(self.names[process], last)]
         if ranges:
             self._note_given_up(ranges, reason, out)
+        self._hand_up(delivered, out, over_gap=True)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -336,7 +325,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         shown = state.renumbered(lambda p: index.setdefault(p, len(index)))
         processes = tuple(self.names[p] for p in index)
         counts = tuple(taken.get(p, 0) for p in index)
-        return StampedState(self.config.mechanism, processes, counts, self.codec.encode(shown))
+        return StampedState(self.config.mechanism, processes, counts, encode(shown))
 
     def load(self, state: OrderState, now: int) -> None:
         if not isinstance(state, StampedState) or state.mechanism != self.config.mechanism:
@@ -344,7 +333,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if len(state.taken) != len(state.processes) or len(state.processes) > MAX_OWNERS - len(self.names):
             raise BadMessage(f"a state of {len(state.taken)} counts and {len(state.processes)} processes")
         self.now = now
-        found = self.codec.decode_state(state.state)
+        found = self.codec.state(state.state)
         if isinstance(found, FirstState):
             _check_carried(found.previous, self.config)
         shown = found.renumbered(lambda i: self._number(_named(state.processes, i)))

@@ -3,10 +3,14 @@
 import random
 
 from whence.core.clock import MemberId
-from whence.core.ring.base import NoRing, Ring
-from whence.core.ring.config import DEFAULT_RING, RingConfig, RingName, recovery_rounds
-from whence.core.ring.context import Memory, State
-from whence.core.ring.council import CouncilRing
+from whence.core.ring.base import NoRing as NoRing
+from whence.core.ring.base import Ring as Ring
+from whence.core.ring.config import DEFAULT_RING as DEFAULT_RING
+from whence.core.ring.config import RingConfig as RingConfig
+from whence.core.ring.config import RingName as RingName
+from whence.core.ring.context import Memory
+from whence.core.ring.context import State as State
+from whence.core.ring.council import CouncilRing as CouncilRing
 
 
 def make(
@@ -26,16 +30,3 @@ def make(
             from whence.core.ring.neighbours import TolerantRing  # members of a council do not need it
 
             return TolerantRing(me, config, rng)
-
-
-__all__ = [
-    "DEFAULT_RING",
-    "CouncilRing",
-    "NoRing",
-    "Ring",
-    "RingConfig",
-    "RingName",
-    "State",
-    "make",
-    "recovery_rounds",
-]

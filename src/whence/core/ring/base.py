@@ -353,11 +353,6 @@ class Ring(ABC):
         return (holder.ticket, holder.inc) if holder else None
 
     @property
-    def told(self) -> int:
-        """The last `now` it was told."""
-        return self.ctx.now
-
-    @property
     def entitled(self) -> bool:
         """An owner that is not resigning, its lease valid at the last `now` it was told (rule 2)."""
         return self.owns_at(self.ctx.now) and not self.ctx.resigning
@@ -451,9 +446,19 @@ class Ring(ABC):
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
         """Which message goes where. Another protocol's messages are ignored."""
 
-    @abstractmethod
     def _timer(self, timer: Timer) -> None:
-        """Which timer goes where."""
+        """Which timer goes where; here: those of every protocol."""
+        match timer:
+            case Timer.QUARANTINE:
+                self.founding.quarantine_over()
+            case Timer.LOOK:
+                self.founding.look()
+            case Timer.APPLY:
+                self.applicant.apply()
+            case Timer.ANSWER:
+                self.applicant.no_answer()
+            case _:
+                raise AssertionError(timer)
 
     @abstractmethod
     def _leave(self) -> None:
@@ -551,9 +556,6 @@ class NoRing(Ring):
         raise WrongKind("news of the ring in a cluster without tickets")
 
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
-        raise AssertionError
-
-    def _timer(self, timer: Timer) -> None:
         raise AssertionError
 
     def _leave(self) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from whence.errors import ConfigError
+from whence.core.clock.bounds import need
 
 RingName = Literal["council", "neighbours"]
 """Who decides who may own a ticket: a council of voters that renews itself, or the neighbours on the ring (CCC11
@@ -45,20 +45,17 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A newcomer that is not vouched for within this many rounds gives up (rule 10)."""
 
     def __post_init__(self) -> None:
-        def need(ok: bool, what: str) -> None:
-            if not ok:
-                raise ConfigError(f"ring: {what}")
-
-        need(1 <= self.tickets <= 4096, f"tickets must be 1..4096, not {self.tickets}")
-        need(0 <= self.k <= 16, f"k must be 0..16, not {self.k}")
-        need(self.round_ns > 0, f"round_ns must be positive, not {self.round_ns}")
-        need(0 < 2 * self.delta_ns <= self.round_ns, f"delta_ns must be 1..round_ns/2, not {self.delta_ns}")
+        need(1 <= self.tickets <= 4096, f"ring: tickets must be 1..4096, not {self.tickets}")
+        need(0 <= self.k <= 16, f"ring: k must be 0..16, not {self.k}")
+        need(self.round_ns > 0, f"ring: round_ns must be positive, not {self.round_ns}")
+        need(0 < 2 * self.delta_ns <= self.round_ns, f"ring: delta_ns must be 1..round_ns/2, not {self.delta_ns}")
+        exclude = self.exclude_probability
+        need(0 < exclude <= 1, f"ring: exclude_probability must be in (0, 1], not {exclude}")
+        need(0 <= self.drift <= 0.04, f"ring: drift must be 0..0.04, not {self.drift}")
         need(
-            0 < self.exclude_probability <= 1, f"exclude_probability must be in (0, 1], not {self.exclude_probability}"
+            self.lease == 0 or self.lease > self.round_ns, f"ring: lease must be 0 or above round_ns, not {self.lease}"
         )
-        need(0 <= self.drift <= 0.04, f"drift must be 0..0.04, not {self.drift}")
-        need(self.lease == 0 or self.lease > self.round_ns, f"lease must be 0 or above round_ns, not {self.lease}")
-        need(1 <= self.probation_rounds <= 64, f"probation_rounds must be 1..64, not {self.probation_rounds}")
+        need(1 <= self.probation_rounds <= 64, f"ring: probation_rounds must be 1..64, not {self.probation_rounds}")
 
     @property
     def window(self) -> int:
@@ -127,15 +124,3 @@ def distance(start: int, end: int, tickets: int) -> int:
 def between(start: int, end: int, tickets: int) -> list[int]:
     """The tickets strictly between `start` and `end` in successor order."""
     return [(start - step) % tickets for step in range(1, distance(start, end, tickets))]
-
-
-def recovery_rounds(config: RingConfig) -> int:
-    """Rounds after the last fault within which a newcomer that keeps trying has a free ticket, if a coordinator is
-    left, and unless others take them all.
-
-    At worst an edge stays frozen until patience is over, the next predecessor then walks over all tickets, excludes up
-    to all of them and waits out TempRounds; the newcomer finds it by asking coordinators at random:
-    `patience + 2 (temp(n) + n answers) + 2 probation + 8 rounds of asking for each ticket + 32`."""
-    n = config.tickets
-    waiting = config.patience_ns + 2 * (config.temp_ns(n) + n * config.answer_ns) + 2 * config.probation_ns
-    return waiting // config.round_ns + 8 * n + 32

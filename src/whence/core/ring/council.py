@@ -661,19 +661,15 @@ class Reading:
         if ctx.state is not State.JOINING or self.applicant.asked is not None:
             self.forget()
         elif seats:
-            self.forget()
-            self._coordinators(seats)
+            self.forget()  # a quorum knows who the coordinators are
+            ctx.table.forget_owners()
+            self.applicant.replace_hints({s.ticket: s.member for s in seats if s.member != ctx.me})
             ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0.02, 0.3)), Timer.APPLY)
         elif before and self.era > max(before, self.claimed):
             self.forget()  # somebody else is founding: give it a round
             ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0.5, 1.5)), Timer.APPLY)
         else:
             self._claim(q, tuple(range(ctx.config.tickets)), agreed_epoch(self.era >> msg.ERA_SHIFT) << msg.ERA_SHIFT)
-
-    def _coordinators(self, seats: tuple[msg.Holder, ...]) -> None:
-        """A quorum knows who the coordinators are."""
-        self.ctx.table.forget_owners()
-        self.applicant.replace_hints({s.ticket: s.member for s in seats if s.member != self.ctx.me})
 
     # --- claiming (rule C4) ---
 
@@ -745,9 +741,6 @@ class Reform:
     @property
     def _round(self) -> int:
         return self.ctx.config.round_ns
-
-    def abstain(self) -> None:
-        self.willing = False
 
     def retire(self) -> None:
         """Ask to be replaced, at once."""
@@ -1022,7 +1015,7 @@ class CouncilRing(Ring):
 
     def abstain(self) -> None:
         """Never be a voter: the process is known to be short-lived, or its operator wants it so."""
-        self.reform.abstain()
+        self.reform.willing = False
 
     def start(self, now: int) -> list[RingOutput]:
         return self._step(now, self._start)
@@ -1177,14 +1170,8 @@ class CouncilRing(Ring):
         match timer:
             case Timer.QUARANTINE:
                 self._quarantine_over()
-            case Timer.LOOK:
-                self.founding.look()
             case Timer.APPLY if self.reading.question is not None:
                 ctx.after(ctx.config.round_ns // 4, Timer.APPLY)
-            case Timer.APPLY:
-                self.applicant.apply()
-            case Timer.ANSWER:
-                self.applicant.no_answer()
             case Timer.COUNCIL:
                 self._council_round()
             case Timer.ROUND:
@@ -1210,7 +1197,7 @@ class CouncilRing(Ring):
             case Timer.PROPOSAL:
                 self.reform.give_up()
             case _:
-                raise AssertionError(timer)
+                super()._timer(timer)
 
     def _council_round(self) -> None:
         """Gossip the newest council, and show that this process is there."""

@@ -918,14 +918,6 @@ class TolerantRing(Ring):
 
     def _timer(self, timer: Timer) -> None:
         match timer:
-            case Timer.QUARANTINE:
-                self.founding.quarantine_over()
-            case Timer.LOOK:
-                self.founding.look()
-            case Timer.APPLY:
-                self.applicant.apply()
-            case Timer.ANSWER:
-                self.applicant.no_answer()
             case Timer.ROUND:
                 self._round()
             case Timer.UPDATE:
@@ -952,7 +944,7 @@ class TolerantRing(Ring):
                 if self.ctx.resigning or self.ctx.state is State.LEAVING:
                     self.applicant.lost("could not leave in time")
             case _:
-                raise AssertionError(timer)
+                super()._timer(timer)
 
     def _round(self) -> None:
         ctx, underway = self.ctx, self.underway

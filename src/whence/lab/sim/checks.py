@@ -115,9 +115,9 @@ class Checks:
         tenure = (owner if ticket < 0 else ticket, inc)
         owner, last = tenures.get(tenure, (instance.id, 0))
         if owner != instance.id or frame.owner != instance.id:
-            raise self.violation("id", f"{frame.ids()[0]} published under a tenure that is {owner}'s", instance)
+            raise self.violation("id", f"{frame.names()[0]} published under a tenure that is {owner}'s", instance)
         if frame.first != last + 1:
-            raise self.violation("id", f"{frame.ids()[0]} published after number {last} of its tenure", instance)
+            raise self.violation("id", f"{frame.names()[0]} published after number {last} of its tenure", instance)
         tenures[tenure] = (instance.id, frame.last)
         self.judges[instance.cluster].published(instance.id, frame.key, frame.count)
 
@@ -126,13 +126,13 @@ class Checks:
         judge = self.judges[instance.cluster]
         verdict = judge.delivered(instance.id, frame.key)
         if not instance.app.deliver(frame):
-            raise self.violation("twice", f"{frame.ids()[0]} was in the application's state already", instance)
+            raise self.violation("twice", f"{frame.names()[0]} was in the application's state already", instance)
         if verdict is Verdict.IN_ORDER:
             return
         if verdict in INVERSIONS:
             self.tally.inverted(instance, out)
             if out.alert < 4 and instance.order == "probabilistic":
-                raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", instance)
+                raise self.violation("alert", f"{frame.names()[0]} is inverted, and Algorithm 4 says nothing", instance)
         cut_off = instance.host.name in self.stage.liars[instance.cluster]
         if verdict is Verdict.OVER_GAP and (instance.id in self._gave_up or cut_off):
             return

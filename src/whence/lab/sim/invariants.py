@@ -24,7 +24,7 @@ def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | No
     found: list[str] = []
     owner: dict[int, MemberId] = {}
     seated = [(member, ring) for member, ring in rings.items() if ring.ticket is not None]
-    clock = nows if nows is not None else {member: ring.told for member, ring in rings.items()}
+    clock = nows if nows is not None else {member: ring.ctx.now for member, ring in rings.items()}
     active = [(member, ring) for member, ring in seated if ring.owns_at(clock[member])]
     for member, ring in active:
         assert ring.ticket is not None

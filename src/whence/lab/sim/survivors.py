@@ -67,7 +67,7 @@ def waiting(instance: Instance, dead: Bits) -> list[Any]:
 
 
 def _touches(instance: Instance, frame: Frame, gone: dict[tuple[int, int], int]) -> bool:
-    for missing in instance.member.why_blocked(str(frame.ids()[0])).missing:
+    for missing in instance.member.why_blocked(frame.names()[0]).missing:
         assert missing.ticket is not None
         inc = Incarnation.parse(missing.incarnation).packed
         if gone.get((missing.ticket, inc), 0) & _bits(missing.first, missing.last):

@@ -18,20 +18,19 @@ Rules that every mechanism keeps:
 
 `Process` is one process of a causal multicast: any mechanism, and the buffer in which received messages wait (SURVEY
 Fig. 1): multicast(m) -> receive(m) at every node, "temporarily buffered until causal order can be ensured" ->
-deliver(m). `Codec` turns its messages and states into bytes and back.
+deliver(m). `Codec` reads the stamps and states of peers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import msgspec
 
 from whence.core.clock.bounds import keep_last
-from whence.errors import BadMessage, TooLarge, UsageError
+from whence.errors import BadMessage, UsageError
 
 MAX_NUMBER = (1 << 62) - 1
 Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
@@ -81,18 +80,26 @@ def sparse(vector: Vector) -> Counts:
     return {p: n for p, n in enumerate(vector) if n}
 
 
-def renumbered_ids(ids: Ids, to: Renumber) -> Ids:
-    """Ids by other process numbers."""
-    return tuple((to(p), n) for p, n in ids)
+def renumbered_rows(rows: tuple[Any, ...], to: Renumber) -> tuple[Any, ...]:
+    """Ids, or other rows that begin with a process, by other process numbers."""
+    return tuple((to(p), *rest) for p, *rest in rows)
 
 
-class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The control information of one message: what the mechanism adds to it. Tags are explicit and only ever
-    appended."""
+class Numbered(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Names processes by their numbers."""
+
+    numbers: ClassVar[dict[str, Callable[[Any, Renumber], Any]]] = {}
+    """Its fields that do, and how each is renumbered."""
 
     def renumbered(self, to: Renumber) -> Self:
-        """The same with other process numbers; one without any is its own."""
-        return self
+        """The same with other process numbers."""
+        changes = {name: by(getattr(self, name), to) for name, by in self.numbers.items()}
+        return msgspec.structs.replace(self, **changes)
+
+
+class Stamp(Numbered, frozen=True):
+    """The control information of one message: what the mechanism adds to it. Tags are explicit and only ever
+    appended."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -100,7 +107,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     sender: ProcessId
     seq: int
-    stamp: Stamp
+    stamp: Any
+    """Of the `stamp_type` of the group's mechanism; the codec refuses any other."""
     body: bytes
     anchor: bool = False
     """The stamp names all that is in its past, though the mechanism need not (`Mechanism.anchor`)."""
@@ -110,12 +118,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.sender, self.seq)
 
 
-class MechanismState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MechanismState(Numbered, frozen=True):
     """What a joiner starts from, or what a leaver hands on."""
-
-    def renumbered(self, to: Renumber) -> Self:
-        """The same with other process numbers; one without any is its own."""
-        return self
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
@@ -155,7 +159,7 @@ class Mechanism(ABC):
     def forget(self, message: Message) -> None:  # noqa: B027
         """A message whose chain is broken is given up."""
 
-    def check(self, stamp: Stamp) -> None:  # noqa: B027
+    def check(self, stamp: Any) -> None:  # noqa: B027
         """Raise `BadFrame` for control information of the right type that no run of the protocol can have produced."""
 
     def arrive(self, message: Message, now: int) -> str | None:
@@ -183,7 +187,7 @@ class Mechanism(ABC):
         """Give up what the message waits for: it is obsolete if it comes, and in the past of what is multicast from now
         on. Not for messages that wait for time."""
 
-    def beyond(self, stamp: Stamp) -> int:
+    def beyond(self, stamp: Any) -> int:
         """How many messages the stamp is ahead of all that is known here, where `wait` does not name them."""
         return 0
 
@@ -212,16 +216,54 @@ class Mechanism(ABC):
         """The state that `joiner` starts from; may split something of this process off for it."""
 
     @abstractmethod
-    def install(self, state: MechanismState) -> None:
-        """Start from this state, which some member's `admit()` gave."""
+    def install(self, state: Any) -> None:
+        """Start from this state, which some member's `admit()` gave: one of the `state_type`."""
 
 
-_encode = msgspec.msgpack.Encoder().encode
+class Counting(Mechanism):
+    """Goes by how many messages of each process were delivered."""
+
+    def __init__(self, me: ProcessId) -> None:
+        self.me = me
+        self.delivered: Counts = {}
+        self.broken: Counts = {}  # process: the last message given up, if nothing of it was delivered since (rule 5)
+
+    @abstractmethod
+    def missing(self, message: Message) -> tuple[Gap, ...]:
+        """What must be delivered before the message."""
+
+    def wait(self, message: Message, now: int) -> Wait | None:
+        found = self.missing(message)
+        return Wait(found) if found else None
+
+    def obsolete(self, message: Message, now: int) -> str | None:
+        if message.seq <= self.delivered.get(message.sender, 0):
+            return "duplicate"
+        return "broken" if not message.anchor and self.broken.get(message.sender) == message.seq - 1 else None
+
+    def forget(self, message: Message) -> None:
+        self.give_up(message.sender, message.seq)
+
+    def skip(self, message: Message, now: int) -> None:
+        for process, _, last in self.missing(message):
+            self.give_up(process, last)
+
+    def give_up(self, process: ProcessId, last: int) -> None:
+        """Go on without the messages of a process up to this one."""
+        self.delivered[process] = max(last, self.delivered.get(process, 0))
+        if self.chained:
+            self.broken[process] = self.delivered[process]
+
+    def leave(self, process: ProcessId) -> None:
+        self.delivered.pop(process, None)
+
+
+encode = msgspec.msgpack.Encoder().encode
 
 
 def control_bytes(stamp: Stamp) -> int:
     """The size of the control information on the wire."""
-    return len(_encode(stamp))
+    return len(encode(stamp))
 
 
 class Delivered:
@@ -240,32 +282,21 @@ class Delivered:
             return None
         return "late" if message.id in self.skipped else "duplicate"
 
-    def skip_to(self, process: ProcessId, seq: int) -> int:
-        """Everything up to `seq` that is not delivered is skipped: how many."""
+    def skip_to(self, process: ProcessId, seq: int) -> None:
+        """Everything up to `seq` that is not delivered is skipped."""
         have = self.upto.get(process, 0)
         for missing in range(max(have, seq - self.MAX_SKIPPED) + 1, seq + 1):
             self.skipped[process, missing] = None
         keep_last(self.skipped, self.MAX_SKIPPED)
         self.upto[process] = max(have, seq)
-        return max(0, seq - have)
 
-    def add(self, message: Message) -> int:
-        """It is delivered: how many of its sender were skipped for it."""
+    def add(self, message: Message) -> None:
+        """It is delivered; what is missing of its sender before it is skipped."""
         if message.id in self.skipped:
             del self.skipped[message.id]
-            return 0
-        skipped = self.skip_to(message.sender, message.seq - 1)
-        self.upto[message.sender] = message.seq
-        return skipped
-
-
-@dataclass
-class ProcessStats:
-    """Counters: nothing is dropped without a number rising."""
-
-    dropped: dict[str, int] = field(default_factory=dict)
-    """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
-    blocked: int = 0  # messages that could not be delivered when they arrived
+        else:
+            self.skip_to(message.sender, message.seq - 1)
+            self.upto[message.sender] = message.seq
 
 
 class Process:
@@ -287,8 +318,10 @@ class Process:
         self.capacity = capacity
         self.on_drop = on_drop
         self.seq = 0
-        self.stats = ProcessStats()
-        self._held: dict[Id, tuple[Message, int]] = {}
+        self.dropped: dict[str, int] = {}
+        """How many, by reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
+        self.blocked = 0  # messages that could not be delivered when they arrived
+        self._held: dict[Id, Message] = {}
         self._gone: dict[ProcessId, None] = {}
         self._now = 0
         self._wake_at: int | None = None
@@ -315,9 +348,9 @@ class Process:
         if reason is not None:
             self._drop(reason, message)
             return self.drain(now) if reason == "broken" else []
-        self._held[message.id] = (message, now)
+        self._held[message.id] = message
         delivered = self.drain(now)
-        self.stats.blocked += message.id in self._held
+        self.blocked += message.id in self._held
         return delivered
 
     def drain(self, now: int) -> list[Message]:
@@ -325,9 +358,9 @@ class Process:
         delivered: list[Message] = []
         self._now, self._counted = now, False
         while self._held:
-            for message, _ in list(self._held.values()):
+            for message in list(self._held.values()):
                 self._drop_if(self.mechanism.obsolete(message, now), message)
-            ready = [m for m, _ in self._held.values() if self.mechanism.wait(m, now) is None]
+            ready = [m for m in self._held.values() if self.mechanism.wait(m, now) is None]
             if not ready:
                 break
             for message in sorted(ready, key=self.mechanism.rank):  # what is ready stays so, or becomes obsolete
@@ -342,7 +375,7 @@ class Process:
         lost: list[Gap] = []
         delivered: list[Message] = []
         while wanted in self._held:
-            first = self._held[wanted][0]
+            first = self._held[wanted]
             while (before := self._before(first, now)) is not None:
                 first = before
             wait = self.mechanism.wait(first, now)
@@ -356,11 +389,11 @@ class Process:
 
     def let_go(self, wanted: Id, reason: str) -> None:
         """A held message is not wanted any more."""
-        self._drop_if(reason, self._held[wanted][0])
+        self._drop_if(reason, self._held[wanted])
 
     def _before(self, message: Message, now: int) -> Message | None:
         """Something in hand that precedes it."""
-        held = (m for m, _ in self._held.values() if m.id != message.id)
+        held = (m for m in self._held.values() if m.id != message.id)
         return next((m for m in held if self.mechanism.precedes(m, message, now)), None)
 
     @property
@@ -373,7 +406,7 @@ class Process:
 
     def waiting(self, now: int) -> list[tuple[Message, Wait]]:
         """What is held, and why."""
-        found = [(message, self.mechanism.wait(message, now)) for message, _ in self._held.values()]
+        found = [(message, self.mechanism.wait(message, now)) for message in self._held.values()]
         return [(message, wait) for message, wait in found if wait is not None]
 
     def admit(self, joiner: ProcessId) -> MechanismState:
@@ -418,54 +451,32 @@ class Process:
         self.on_drop(message, reason)
         if reason == "broken":
             self.mechanism.forget(message)
-        self.stats.dropped[reason] = self.stats.dropped.get(reason, 0) + 1
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
 
-class _Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message whose control information is not decoded yet."""
-
-    sender: ProcessId
-    seq: Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
-    stamp: msgspec.Raw
-    body: bytes
+N = TypeVar("N", bound=Numbered)
 
 
 class Codec:
-    """The bytes of a group that runs one mechanism."""
+    """Reads what peers say in a group that runs one mechanism. How many bytes it may have their messages' types say."""
 
-    def __init__(self, mechanism: Mechanism, max_bytes: int = 1 << 20) -> None:
-        """`max_bytes`: longer messages are refused before they are decoded."""
+    def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism = mechanism
-        self.max_bytes = max_bytes
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._envelope = msgspec.msgpack.Decoder(_Envelope, strict=True)
         self._stamp = msgspec.msgpack.Decoder(mechanism.stamp_type)
         self._state = msgspec.msgpack.Decoder(mechanism.state_type)
 
-    def encode(self, what: Message | MechanismState) -> bytes:
-        """Bytes for the `decode...` of the same type."""
-        return self._encode(what)
-
-    def decode(self, data: bytes) -> Message:
-        """A message; `BadMessage`, `TooLarge` or `BadFrame` for anything else."""
-        self._check_size(data)
-        try:
-            envelope = self._envelope.decode(data)
-            stamp = self._stamp.decode(envelope.stamp)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise BadMessage(f"no message of the order {self.mechanism.name}: {error}") from None
+    def stamp(self, data: bytes) -> Stamp:
+        """The stamp of a message; `BadMessage` or `BadFrame` for anything else."""
+        stamp = self._decoded(self._stamp, data, "message")
         self.mechanism.check(stamp)
-        return Message(envelope.sender, envelope.seq, stamp, envelope.body)
+        return stamp
 
-    def decode_state(self, data: bytes) -> MechanismState:
-        """A state to `install`; the same errors."""
-        self._check_size(data)
+    def state(self, data: bytes) -> MechanismState:
+        """A state to `install`; `BadMessage` for anything else."""
+        return self._decoded(self._state, data, "state")
+
+    def _decoded(self, decoder: msgspec.msgpack.Decoder[N], data: bytes, what: str) -> N:
         try:
-            state: MechanismState = self._state.decode(data)
+            return decoder.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise BadMessage(f"no state of the order {self.mechanism.name}: {error}") from None
-        return state
-
-    def _check_size(self, data: bytes) -> None:
-        if len(data) > self.max_bytes:
-            raise TooLarge(f"a message of {len(data)} bytes; at most {self.max_bytes} are taken")
+            raise BadMessage(f"no {what} of the order {self.mechanism.name}: {error}") from None

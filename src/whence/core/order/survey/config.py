@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from whence.errors import ConfigError
+from whence.core.clock.bounds import need
 
 _MS = 1_000_000
 Duration = Annotated[int, msgspec.Meta(ge=0, title="duration")]
@@ -35,8 +35,7 @@ class SurveyConfig(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name, least in (("max_carried", 0), ("max_carried_bytes", 0), ("anchor_every", 1), ("lifetime", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+            need(getattr(self, name) >= least, f"{name} must be at least {least}, not {getattr(self, name)}")
 
 
 MECHANISMS = (

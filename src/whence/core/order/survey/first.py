@@ -14,14 +14,15 @@ not have it (`m4` travels as <m2, m3, m4> though p1 delivered its own m1), and F
 from __future__ import annotations
 
 from collections import deque
-from typing import Self
+from typing import Any, ClassVar
 
 import msgspec
 
 from whence.core.order.survey.base import (
+    Counting,
     Counts,
+    Gap,
     Id,
-    Mechanism,
     MechanismState,
     Message,
     Number,
@@ -29,11 +30,10 @@ from whence.core.order.survey.base import (
     Renumber,
     Stamp,
     Vector,
-    Wait,
     dense,
     gaps,
     renumbered,
-    renumbered_ids,
+    renumbered_rows,
     sparse,
 )
 from whence.errors import ConfigError
@@ -46,8 +46,9 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seq: Number
     body: bytes
 
-    def renumbered(self, to: Renumber) -> Carried:
-        return Carried(to(self.sender), self.seq, self.body)
+
+def _renumbered_carried(some: tuple[Carried, ...], to: Renumber) -> tuple[Carried, ...]:
+    return tuple(Carried(to(c.sender), c.seq, c.body) for c in some)
 
 
 class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
@@ -57,8 +58,7 @@ class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
     carried: tuple[Carried, ...] = ()
     after: tuple[Id, ...] = ()
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(tuple(c.renumbered(to) for c in self.carried), renumbered_ids(self.after, to))
+    numbers: ClassVar = {"carried": _renumbered_carried, "after": renumbered_rows}
 
 
 class FirstState(MechanismState, frozen=True, array_like=True, gc=False, tag=1):
@@ -70,12 +70,15 @@ class FirstState(MechanismState, frozen=True, array_like=True, gc=False, tag=1):
     after: tuple[Id, ...]
     broken: tuple[Id, ...] = ()
 
-    def renumbered(self, to: Renumber) -> Self:
-        after, broken = renumbered_ids(self.after, to), renumbered_ids(self.broken, to)
-        return type(self)(renumbered(self.delivered, to), tuple(c.renumbered(to) for c in self.previous), after, broken)
+    numbers: ClassVar = {
+        "after": renumbered_rows,
+        "broken": renumbered_rows,
+        "delivered": renumbered,
+        "previous": _renumbered_carried,
+    }
 
 
-class FirstGeneration(Mechanism):
+class FirstGeneration(Counting):
     """Precedent messages, whole."""
 
     name = "first"
@@ -91,16 +94,14 @@ class FirstGeneration(Mechanism):
         only named, and have to be waited for."""
         if max_carried < 0 or max_bytes < 0:
             raise ConfigError(f"max_carried and max_bytes must not be negative: {max_carried}, {max_bytes}")
-        self.me = me
+        super().__init__(me)
         self.max_carried = max_carried
         self.max_bytes = max_bytes
         self.until_stable = until_stable
-        self.delivered: Counts = {}
         self.previous: deque[Carried] = deque()
         self.weight = 0
         self.after: dict[ProcessId, tuple[int, int]] = {}
         """`process: (seq, said)`: to be named, from the own multicast `said` on."""
-        self.broken: Counts = {}  # process: the last message given up, if nothing of it was delivered since
         self.sent = 0
 
     def anchor(self) -> None:
@@ -112,9 +113,9 @@ class FirstGeneration(Mechanism):
             if p != self.me and (named := first - 1 if n == last else n):  # beyond the last: it was given up
                 self._name(p, named)
 
-    def forget(self, message: Message) -> None:
-        self.delivered[message.sender] = self.broken[message.sender] = message.seq
-        self._name(message.sender, message.seq)  # it may be in the past of what is delivered later, which is carried
+    def give_up(self, process: ProcessId, last: int) -> None:
+        super().give_up(process, last)
+        self._name(process, last)  # it may be in the past of what is delivered later, which is carried
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
         # A process that delivers this message has delivered the last own one that this one does not carry, with all
@@ -135,13 +136,7 @@ class FirstGeneration(Mechanism):
     def _named(self) -> tuple[Id, ...]:
         return tuple((p, n) for p, (n, _) in sorted(self.after.items()))
 
-    def obsolete(self, message: Message, now: int) -> str | None:
-        if message.seq <= self.delivered.get(message.sender, 0):
-            return "duplicate"
-        return "broken" if not message.anchor and self.broken.get(message.sender) == message.seq - 1 else None
-
-    def wait(self, message: Message, now: int) -> Wait | None:
-        assert isinstance(message.stamp, FirstStamp)
+    def missing(self, message: Message) -> tuple[Gap, ...]:
         there = dict(self.delivered)
         missing = list(gaps(there, message.stamp.after))
         for p, seq in sequence(message):
@@ -149,19 +144,12 @@ class FirstGeneration(Mechanism):
             if seq > have + 1:
                 missing.append((p, have + 1, seq - 1))
             there[p] = max(have, seq)
-        return Wait(tuple(missing)) if missing else None
+        return tuple(missing)
 
     def deliver(self, message: Message, now: int) -> list[Message]:
-        assert isinstance(message.stamp, FirstStamp)
         found = [Message(c.sender, c.seq, FirstStamp(), c.body) for c in message.stamp.carried if self._new(c)]
         last = Carried(message.sender, message.seq, message.body)
         return [*found, message] if self._new(last) else found
-
-    def skip(self, message: Message, now: int) -> None:
-        wait = self.wait(message, now)
-        for p, _, last in wait.missing if wait is not None else ():
-            self.delivered[p] = self.broken[p] = max(last, self.delivered.get(p, 0))
-            self._name(p, last)
 
     def _new(self, carried: Carried) -> bool:
         """Not yet delivered here; from now on it is, and travels with the next own multicast."""
@@ -193,8 +181,7 @@ class FirstGeneration(Mechanism):
         after = self._named() if not waited else tuple(sorted({**dict(self._named()), self.me: waited}.items()))
         return FirstState(dense(self.delivered), tuple(self.previous), after, tuple(sorted(self.broken.items())))
 
-    def install(self, state: MechanismState) -> None:
-        assert isinstance(state, FirstState)
+    def install(self, state: Any) -> None:
         self.delivered = sparse(state.delivered)
         self.previous = deque(state.previous)
         self.weight = sum(len(c.body) for c in state.previous)
@@ -202,7 +189,7 @@ class FirstGeneration(Mechanism):
         self.broken = dict(state.broken)
 
     def leave(self, process: ProcessId) -> None:
-        self.delivered.pop(process, None)
+        super().leave(process)
         self.after.pop(process, None)
         self.previous = deque(c for c in self.previous if c.sender != process)  # everybody has them (rule 6)
         self.weight = sum(len(c.body) for c in self.previous)
@@ -223,5 +210,4 @@ class FirstGeneration(Mechanism):
 
 def sequence(message: Message) -> tuple[Id, ...]:
     """The ids a first-generation message brings, its own last: <m1, m2, ...> of Fig. 4."""
-    assert isinstance(message.stamp, FirstStamp)
     return (*((c.sender, c.seq) for c in message.stamp.carried), message.id)

@@ -33,10 +33,6 @@ def make(
         raise ConfigError(f"no mechanism {name!r}; there are {', '.join(MECHANISMS)}") from None
 
 
-def _interval(me: ProcessId, founders: tuple[ProcessId, ...], config: SurveyConfig) -> Mechanism:
-    return IntervalTree(me, shares(list(founders)).get(me, Itc(0, 0)))
-
-
 _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Mechanism]] = {
     "first": lambda me, founders, config: FirstGeneration(me, config.max_carried, False, config.max_carried_bytes),
     "first-unstable": lambda me, founders, config: FirstGeneration(
@@ -46,7 +42,7 @@ _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Me
     "vector": lambda me, founders, config: VectorClock(me),
     "compact-multicast": lambda me, founders, config: CompactMulticast(me),
     "compact-unicast": lambda me, founders, config: CompactUnicast(me, founders),
-    "interval": _interval,
+    "interval": lambda me, founders, config: IntervalTree(me, shares(list(founders)).get(me, Itc(0, 0))),
     "physical": lambda me, founders, config: Physical(me, config.skew, config.delay),
     "delta": lambda me, founders, config: DeltaCausal(me, config.lifetime),
 }

@@ -31,7 +31,7 @@ not.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,7 @@ from whence.core.order.survey.base import (
     dense,
     gaps,
     renumbered,
+    renumbered_rows,
 )
 from whence.errors import ConfigError
 
@@ -91,17 +92,23 @@ class TimeStamp(Stamp, frozen=True, array_like=True, gc=False, tag=6):
     count: Number = 0
 
 
+Rank = tuple[Number, Number, Annotated[int, msgspec.Meta(ge=-1, le=MAX_NUMBER)]]
+"""Time, count and sender of a message; sender -1: none yet."""
+
+
+def _renumbered_rank(rank: Rank, to: Renumber) -> Rank:
+    time, count, sender = rank
+    return (time, count, to(sender) if sender >= 0 else sender)
+
+
 class TimeState(MechanismState, frozen=True, array_like=True, gc=False, tag=5):
     """What was delivered of each process, the rank of the last delivery, the hybrid clock."""
 
     delivered: Vector
-    last: tuple[Number, Number, Annotated[int, msgspec.Meta(ge=-1, le=MAX_NUMBER)]]
+    last: Rank
     clock: tuple[Number, Number]
 
-    def renumbered(self, to: Renumber) -> Self:
-        time, count, sender = self.last
-        last = (time, count, to(sender) if sender >= 0 else sender)
-        return type(self)(renumbered(self.delivered, to), last, self.clock)
+    numbers: ClassVar = {"last": _renumbered_rank, "delivered": renumbered}
 
 
 class Physical(Mechanism):
@@ -121,15 +128,11 @@ class Physical(Mechanism):
         self.clock = HybridClock()
         self.last = (0, 0, -1)  # the rank of the last delivery of another process's message
         self.delivered = Delivered()
-        self.skipped = 0
-        """Messages that were missing when one of the same sender after them was delivered: lost, or late if they
-        come."""
 
     def stamp(self, seq: int, now: int) -> TimeStamp:
         return TimeStamp(*self.clock.tick(now))
 
     def rank(self, message: Message) -> tuple[int, int, int]:
-        assert isinstance(message.stamp, TimeStamp)
         return (message.stamp.time, message.stamp.count, message.sender)
 
     def obsolete(self, message: Message, now: int) -> str | None:
@@ -144,7 +147,7 @@ class Physical(Mechanism):
 
     def deliver(self, message: Message, now: int) -> list[Message]:
         rank = self.rank(message)
-        self.skipped += self.delivered.add(message)
+        self.delivered.add(message)
         if message.sender != self.me:  # own ones are delivered at once, ahead of their rank: that makes nothing late
             self.last = max(self.last, rank)
             self.clock.witness(Hybrid(rank[0], rank[1]), now)
@@ -153,8 +156,7 @@ class Physical(Mechanism):
     def admit(self, joiner: ProcessId) -> TimeState:
         return TimeState(dense(self.delivered.upto), self.last, self.clock.now)
 
-    def install(self, state: MechanismState) -> None:
-        assert isinstance(state, TimeState)
+    def install(self, state: Any) -> None:
         self.delivered = Delivered(state.delivered)
         self.last = state.last
         self.clock.now = Hybrid(*state.clock)
@@ -170,8 +172,7 @@ class DeltaStamp(Stamp, frozen=True, array_like=True, gc=False, tag=7):
     sent_at: Number
     past: tuple[Dated, ...]
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(self.sent_at, tuple((to(p), n, at) for p, n, at in self.past))
+    numbers: ClassVar = {"past": renumbered_rows}
 
 
 class DeltaState(MechanismState, frozen=True, array_like=True, gc=False, tag=6):
@@ -180,8 +181,7 @@ class DeltaState(MechanismState, frozen=True, array_like=True, gc=False, tag=6):
     delivered: Vector
     past: tuple[Dated, ...]
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered(self.delivered, to), tuple((to(p), n, at) for p, n, at in self.past))
+    numbers: ClassVar = {"delivered": renumbered, "past": renumbered_rows}
 
 
 class DeltaCausal(Mechanism):
@@ -202,7 +202,6 @@ class DeltaCausal(Mechanism):
         self.past: dict[ProcessId, tuple[int, int]] = {}
         """Of each process the last message delivered, given up, or sent: `(seq, sent_at)`."""
         self.date = 0
-        self.skipped = 0
 
     def stamp(self, seq: int, now: int) -> DeltaStamp:
         self.date = max(now, self.date + 1)
@@ -212,28 +211,28 @@ class DeltaCausal(Mechanism):
 
     def arrive(self, message: Message, now: int) -> str | None:
         reason = self.obsolete(message, now)
-        return reason or ("expired" if now > _stamp(message).sent_at + self.lifetime else None)
+        return reason or ("expired" if now > message.stamp.sent_at + self.lifetime else None)
 
     def obsolete(self, message: Message, now: int) -> str | None:
         return self.delivered.reason(message)
 
     def rank(self, message: Message) -> tuple[int, ...]:
-        return (_stamp(message).sent_at, message.sender)  # what is in hand goes before what follows it
+        return (message.stamp.sent_at, message.sender)  # what is in hand goes before what follows it
 
     def wait(self, message: Message, now: int) -> Wait | None:
         upto, alive = self.delivered.upto, now - self.lifetime
-        missing = [(p, n, at) for p, n, at in _stamp(message).past if n > upto.get(p, 0) and at >= alive]
+        missing = [(p, n, at) for p, n, at in message.stamp.past if n > upto.get(p, 0) and at >= alive]
         if not missing:
             return None
         until = max(at for _, _, at in missing) + self.lifetime + 1
         return Wait(tuple((p, upto.get(p, 0) + 1, n) for p, n, _ in missing), until)
 
     def deliver(self, message: Message, now: int) -> list[Message]:
-        stamp = _stamp(message)
+        stamp = message.stamp
         for p, n, at in stamp.past:
-            self.skipped += self.delivered.skip_to(p, n)
+            self.delivered.skip_to(p, n)
             self.past[p] = max(self.past.get(p, (0, 0)), (n, at))
-        self.skipped += self.delivered.add(message)
+        self.delivered.add(message)
         self.past[message.sender] = max(self.past.get(message.sender, (0, 0)), (message.seq, stamp.sent_at))
         self.date = max(self.date, stamp.sent_at)
         return [message]
@@ -244,13 +243,7 @@ class DeltaCausal(Mechanism):
     def admit(self, joiner: ProcessId) -> DeltaState:
         return DeltaState(dense(self.delivered.upto), tuple((p, *self.past[p]) for p in sorted(self.past)))
 
-    def install(self, state: MechanismState) -> None:
-        assert isinstance(state, DeltaState)
+    def install(self, state: Any) -> None:
         self.delivered = Delivered(state.delivered)
         self.past = {p: (n, at) for p, n, at in state.past}
         self.date = max((at for _, _, at in state.past), default=0)
-
-
-def _stamp(message: Message) -> DeltaStamp:
-    assert isinstance(message.stamp, DeltaStamp)
-    return message.stamp

@@ -27,12 +27,14 @@ is lost, and stays in the trees.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from whence.core.clock.bounds import keep_last
 from whence.core.clock.interval import MAX_DEPTH, SEED, decode, depth, encode, event, fork, join, leq, peek, top
 from whence.core.clock.interval import TreeStamp as Itc
 from whence.core.order.survey.base import (
+    Counting,
     Counts,
     Gap,
     Id,
@@ -40,14 +42,13 @@ from whence.core.order.survey.base import (
     MechanismState,
     Message,
     ProcessId,
-    Renumber,
     Stamp,
     Vector,
     Wait,
     dense,
     gaps,
     renumbered,
-    renumbered_ids,
+    renumbered_rows,
     sparse,
 )
 from whence.errors import BadFrame, UsageError
@@ -58,8 +59,7 @@ class VectorStamp(Stamp, frozen=True, array_like=True, gc=False, tag=3):
 
     clock: Vector
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered(self.clock, to))
+    numbers: ClassVar = {"clock": renumbered}
 
 
 class CompactStamp(Stamp, frozen=True, array_like=True, gc=False, tag=4):
@@ -67,8 +67,7 @@ class CompactStamp(Stamp, frozen=True, array_like=True, gc=False, tag=4):
 
     entries: tuple[Id, ...]
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered_ids(self.entries, to))
+    numbers: ClassVar = {"entries": renumbered_rows}
 
 
 class VectorState(MechanismState, frozen=True, array_like=True, gc=False, tag=3):
@@ -77,54 +76,37 @@ class VectorState(MechanismState, frozen=True, array_like=True, gc=False, tag=3)
     clock: Vector
     broken: tuple[Id, ...] = ()
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered(self.clock, to), renumbered_ids(self.broken, to))
+    numbers: ClassVar = {"clock": renumbered, "broken": renumbered_rows}
 
 
-class VectorClock(Mechanism):
+class VectorClock(Counting):
     """The whole vector in every message."""
 
     name = "vector"
     stamp_type: ClassVar[type[Stamp]] = VectorStamp
     state_type = VectorState
 
-    def __init__(self, me: ProcessId) -> None:
-        self.me = me
-        self.clock: Counts = {}  # `VC`: messages delivered of each process
+    def needed(self, stamp: Any) -> Iterable[Id]:
+        """What the stamp says must be delivered before its message."""
+        return enumerate(stamp.clock)
 
-    def needed(self, message: Message) -> list[Id]:
-        """What must be delivered before the message."""
-        assert isinstance(message.stamp, VectorStamp)
-        own = (message.sender, message.seq - 1)
-        return [own, *((p, n) for p, n in enumerate(message.stamp.clock) if p != message.sender)]
+    def missing(self, message: Message) -> tuple[Gap, ...]:
+        others = (entry for entry in self.needed(message.stamp) if entry[0] != message.sender)
+        return gaps(self.delivered, [(message.sender, message.seq - 1), *others])
 
     def stamp(self, seq: int, now: int) -> Stamp:
-        return VectorStamp(dense({**self.clock, self.me: seq}))
-
-    def obsolete(self, message: Message, now: int) -> str | None:
-        return "duplicate" if message.seq <= self.clock.get(message.sender, 0) else None
-
-    def wait(self, message: Message, now: int) -> Wait | None:
-        found = gaps(self.clock, self.needed(message))
-        return Wait(found) if found else None
+        return VectorStamp(dense({**self.delivered, self.me: seq}))
 
     def deliver(self, message: Message, now: int) -> list[Message]:
-        self.clock[message.sender] = message.seq
+        self.delivered[message.sender] = message.seq
+        self.broken.pop(message.sender, None)
         return [message]
 
-    def skip(self, message: Message, now: int) -> None:
-        for p, _, last in gaps(self.clock, self.needed(message)):
-            self.clock[p] = last
-
-    def leave(self, process: ProcessId) -> None:
-        self.clock.pop(process, None)
-
     def admit(self, joiner: ProcessId) -> VectorState:
-        return VectorState(dense(self.clock))
+        return VectorState(dense(self.delivered), tuple(sorted(self.broken.items())))
 
-    def install(self, state: MechanismState) -> None:
-        assert isinstance(state, VectorState)
-        self.clock = sparse(state.clock)
+    def install(self, state: Any) -> None:
+        self.delivered, self.broken = sparse(state.clock), dict(state.broken)
 
 
 class CompactMulticast(VectorClock):
@@ -137,42 +119,15 @@ class CompactMulticast(VectorClock):
     def __init__(self, me: ProcessId) -> None:
         super().__init__(me)
         self.last: Counts = {}  # `LM`: the clock at the last own multicast
-        self.broken: Counts = {}  # process: the last message given up, if nothing of it was delivered since
 
     def anchor(self) -> None:
         self.last = {}
 
-    def obsolete(self, message: Message, now: int) -> str | None:
-        if not message.anchor and self.broken.get(message.sender) == message.seq - 1:
-            return "broken"
-        return super().obsolete(message, now)
-
-    def forget(self, message: Message) -> None:
-        self.clock[message.sender] = self.broken[message.sender] = message.seq
-
-    def skip(self, message: Message, now: int) -> None:
-        self.broken.update((p, last) for p, _, last in gaps(self.clock, self.needed(message)))
-        super().skip(message, now)
-
-    def deliver(self, message: Message, now: int) -> list[Message]:
-        self.broken.pop(message.sender, None)
-        return super().deliver(message, now)
-
-    def admit(self, joiner: ProcessId) -> VectorState:
-        return VectorState(dense(self.clock), tuple(sorted(self.broken.items())))
-
-    def install(self, state: MechanismState) -> None:
-        super().install(state)
-        assert isinstance(state, VectorState)
-        self.broken = dict(state.broken)
-
-    def needed(self, message: Message) -> list[Id]:
-        assert isinstance(message.stamp, CompactStamp)
-        own = (message.sender, message.seq - 1)
-        return [own, *(entry for entry in message.stamp.entries if entry[0] != message.sender)]
+    def needed(self, stamp: Any) -> Iterable[Id]:
+        return (*stamp.entries,)
 
     def stamp(self, seq: int, now: int) -> Stamp:
-        clock = {**self.clock, self.me: seq}
+        clock = {**self.delivered, self.me: seq}
         changed = tuple((p, n) for p, n in sorted(clock.items()) if n > self.last.get(p, 0))
         self.last = clock
         return CompactStamp(changed)
@@ -201,7 +156,7 @@ class CompactUnicast(CompactMulticast):
 
     def stamp(self, seq: int, now: int) -> Stamp:
         self.tick += 1
-        clock = {**self.clock, self.me: seq}
+        clock = {**self.delivered, self.me: seq}
         self.lu[self.me] = self.tick
         since = -1 if self._full else min(self.ls.values(), default=0)
         self._full = False
@@ -215,7 +170,7 @@ class CompactUnicast(CompactMulticast):
         return super().deliver(message, now)
 
     def skip(self, message: Message, now: int) -> None:
-        self.lu.update((p, self.tick + 1) for p, _, _ in gaps(self.clock, self.needed(message)))
+        self.lu.update((p, self.tick + 1) for p, _, _ in self.missing(message))
         super().skip(message, now)
 
     def join(self, process: ProcessId) -> None:
@@ -227,10 +182,10 @@ class CompactUnicast(CompactMulticast):
         self.lu.pop(process, None)
         self.ls.pop(process, None)
 
-    def install(self, state: MechanismState) -> None:
+    def install(self, state: Any) -> None:
         super().install(state)
         self.tick = 1
-        self.lu = dict.fromkeys(self.clock, 1)  # all of it is news to everybody
+        self.lu = dict.fromkeys(self.delivered, 1)  # all of it is news to everybody
         self.ls = dict.fromkeys(self.ls, 0)
 
 
@@ -239,8 +194,7 @@ class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
 
     after: tuple[Id, ...]
 
-    def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered_ids(self.after, to))
+    numbers: ClassVar = {"after": renumbered_rows}
 
 
 class IdState(MechanismState, frozen=True, array_like=True, gc=False, tag=2):
@@ -250,12 +204,10 @@ class IdState(MechanismState, frozen=True, array_like=True, gc=False, tag=2):
     leaves: tuple[Id, ...]
     dead: tuple[Id, ...] = ()
 
-    def renumbered(self, to: Renumber) -> Self:
-        leaves, dead = renumbered_ids(self.leaves, to), renumbered_ids(self.dead, to)
-        return type(self)(renumbered(self.delivered, to), leaves, dead)
+    numbers: ClassVar = {"leaves": renumbered_rows, "dead": renumbered_rows, "delivered": renumbered}
 
 
-class Identifiers(Mechanism):
+class Identifiers(Counting):
     """Ids of precedent messages."""
 
     name = "identifiers"
@@ -266,8 +218,7 @@ class Identifiers(Mechanism):
     state_type = IdState
 
     def __init__(self, me: ProcessId) -> None:
-        self.me = me
-        self.delivered: Counts = {}
+        super().__init__(me)
         self.leaves: dict[Id, None] = {}
         self.dead: dict[Id, None] = {}
         self._full = False
@@ -283,7 +234,6 @@ class Identifiers(Mechanism):
         return stamp
 
     def obsolete(self, message: Message, now: int) -> str | None:
-        assert isinstance(message.stamp, IdStamp)
         have = self.delivered.get(message.sender, 0)
         if message.seq <= have:
             return "duplicate"
@@ -292,26 +242,20 @@ class Identifiers(Mechanism):
         follows = ((message.sender, message.seq - 1), *message.stamp.after)
         return "broken" if any(one in self.dead for one in follows) else None
 
-    def forget(self, message: Message) -> None:
-        self._give_up((message.sender, message.seq, message.seq))
-
-    def _give_up(self, gap: Gap) -> None:
-        process, first, last = gap
-        self.delivered[process] = max(last, self.delivered.get(process, 0))
+    def give_up(self, process: ProcessId, last: int) -> None:
+        first = self.delivered.get(process, 0) + 1
+        self.delivered[process] = max(last, first - 1)
         for seq in range(max(first, last - self.MAX_DEAD), last + 1):
             self.dead[process, seq] = None
         keep_last(self.dead, self.MAX_DEAD)
 
-    def wait(self, message: Message, now: int) -> Wait | None:
-        assert isinstance(message.stamp, IdStamp)
+    def missing(self, message: Message) -> tuple[Gap, ...]:
         # A sender's message before is in the past of the next one, so ids of a sender are delivered without holes and a
         # count of them says it all. It is looked at here too, because a message must not hide a hole from a careless
         # peer.
-        found = gaps(self.delivered, [(message.sender, message.seq - 1), *message.stamp.after])
-        return Wait(found) if found else None
+        return gaps(self.delivered, [(message.sender, message.seq - 1), *message.stamp.after])
 
     def deliver(self, message: Message, now: int) -> list[Message]:
-        assert isinstance(message.stamp, IdStamp)
         self.delivered[message.sender] = message.seq
         if message.sender != self.me:
             for predecessor in message.stamp.after:
@@ -319,13 +263,8 @@ class Identifiers(Mechanism):
             self.leaves[message.id] = None
         return [message]
 
-    def skip(self, message: Message, now: int) -> None:
-        wait = self.wait(message, now)
-        for gap in wait.missing if wait is not None else ():
-            self._give_up(gap)
-
     def leave(self, process: ProcessId) -> None:
-        self.delivered.pop(process, None)
+        super().leave(process)
         self.leaves = {leaf: None for leaf in self.leaves if leaf[0] != process}  # everybody has them (rule 6)
 
     def settle(self, upto: Counts) -> None:
@@ -334,8 +273,7 @@ class Identifiers(Mechanism):
     def admit(self, joiner: ProcessId) -> IdState:
         return IdState(dense(self.delivered), tuple(sorted(self.leaves)), tuple(self.dead))
 
-    def install(self, state: MechanismState) -> None:
-        assert isinstance(state, IdState)
+    def install(self, state: Any) -> None:
         self.delivered = sparse(state.delivered)
         self.leaves = dict.fromkeys(state.leaves)
         self.dead = dict.fromkeys(state.dead)
@@ -370,8 +308,7 @@ class IntervalTree(Mechanism):
         before, self.sent = self.sent, event(self.sent)
         return IntervalStamp(encode(before))
 
-    def check(self, stamp: Stamp) -> None:
-        assert isinstance(stamp, IntervalStamp)
+    def check(self, stamp: Any) -> None:
         if decode(stamp.before).id == 0:
             raise BadFrame("a message from a process without a share of the interval")
 
@@ -387,8 +324,7 @@ class IntervalTree(Mechanism):
     def skip(self, message: Message, now: int) -> None:
         self._learn(peek(_before(message)))
 
-    def beyond(self, stamp: Stamp) -> int:
-        assert isinstance(stamp, IntervalStamp)
+    def beyond(self, stamp: Any) -> int:
         return top(decode(stamp.before).event) - top(self.delivered.event)
 
     def deliver(self, message: Message, now: int) -> list[Message]:
@@ -412,8 +348,8 @@ class IntervalTree(Mechanism):
         self.sent, half = fork(self.sent)
         return IntervalState(encode(Itc(half.id, self.delivered.event)))
 
-    def install(self, state: MechanismState) -> None:
-        self.sent = _share(state)
+    def install(self, state: Any) -> None:
+        self.sent = decode(state.stamp)
         self.delivered = peek(self.sent)
 
 
@@ -431,10 +367,4 @@ def shares(processes: list[ProcessId]) -> dict[ProcessId, Itc]:
 
 
 def _before(message: Message) -> Itc:
-    assert isinstance(message.stamp, IntervalStamp)
     return decode(message.stamp.before)
-
-
-def _share(state: MechanismState) -> Itc:
-    assert isinstance(state, IntervalState)
-    return decode(state.stamp)

@@ -22,7 +22,7 @@ import msgspec
 from whence.core.clock import MemberId
 from whence.core.config import MS, Config
 from whence.core.member import Member
-from whence.core.order.sizing import buffer_size, needed_rounds
+from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.errors import UsageError
 from whence.lab.paper.frame import Row, RunOptions, grid, summary, total
 from whence.lab.paper.plots import error_bars

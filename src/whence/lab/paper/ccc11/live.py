@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from whence.core.config import MS
-from whence.core.order.sizing import buffer_size
+from whence.core.order.recovery import buffer_size
 from whence.lab.paper.ccc11.evaluation import FAILED, FANOUT, HISTORY, MAX_EVENTS, PAYLOAD, TERMINATION, VARIANTS
 from whence.lab.paper.ccc11.members import LiveCounts, LiveTask
 from whence.lab.paper.frame import Row, RunOptions, summary

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from math import e, exp, fsum, lgamma, log, log1p
 from typing import Any
 
-from whence.core.order.sizing import buffer_size
+from whence.core.order.recovery import buffer_size
 from whence.lab.paper.ccc11.evaluation import POINT, TERMINATION, success, success_bars, tried
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
 from whence.lab.paper.plots import panels

@@ -84,7 +84,7 @@ def replay(make: Callable[[int], Mechanism]) -> Replay:
             found = process.receive(out.messages[name], now)
         out.delivered.append((who, step, tuple(NAME[m.id] for m in found)))
         if isinstance(process.mechanism, VectorClock):
-            clock = process.mechanism.clock
+            clock = process.mechanism.delivered
             out.clocks.append((who, step, tuple(clock.get(p, 0) for p in range(N))))
     return out
 
