@@ -172,13 +172,16 @@ def _causes(a: Audited, rows: Longs, cause: Ints, n: int) -> list[Any]:
     return [_texts(whose, coded.members, False), _array(seq, whose < 0), _texts(event, coded.events.take(ids))]
 
 
-def told(judged: Iterable[Judged], found: Iterable[Finding], run: Run) -> pa.Table:
-    """The table `verdicts`, text as text, from the incremental form of the judge. `found`: what it found with them."""
-    wrong = {(finding.member, finding.step) for finding in found if finding.doubt is None}
+def told(judged: Iterable[Judged], found: Iterable[Finding], run: Run, exceptions: bool = False) -> pa.Table:
+    """The table `verdicts`, text as text, from the incremental form of the judge. `found`: what is wrong with them;
+    `exceptions`: only those that are not in order."""
+    wrong = {(finding.member, finding.step) for finding in found}
     rows: list[tuple[Any, ...]] = []
     for one in judged:
-        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
         at = (one.member, one.step)
+        if exceptions and one.verdict is Verdict.IN_ORDER and at not in wrong:
+            continue
+        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
         rows.append((*run, *at, one.event, one.origin, one.seq, one.verdict.text, one.order, *cause, at in wrong))
     return from_rows("verdicts", rows)
 
