@@ -297,8 +297,8 @@ class TaskResult(msgspec.Struct):
 
 def as_files(out: str, kind: str, sparse: bool = False) -> Out:
     """The tables go into files below `out`, named after the task and `kind`; what was written, and the sums of it,
-    leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: of
-    deliveries that are in order only ranges are written, into the table `in_order`."""
+    leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: no
+    verdicts on deliveries that are in order."""
 
     def emit(found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
         total, show, shown = Summary(), (-1, -1), b""
@@ -313,22 +313,14 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                     much, whose = worst(judged.tables)
                     if much > show:
                         show, shown = much, view(judged.rows, judged.tables, whose)
-                for name, table in _shortened(judged.tables, sparse).items():
-                    parts.write(name, table)
+                for name, table in judged.tables.items():
+                    parts.write(name, results.exceptions(table) if sparse and name == "verdicts" else table)
             if shown:
                 parts.add(VIEWS, f"{parts.name}.msgpack", shown)
         said = TaskResult(total, parts.written, show)
         yield _batch(_SUMS, {"summary": pa.array([msgspec.json.encode(said).decode()])}, 1)
 
     return Out(emit, f"summary string, passed {_PASSED}")
-
-
-def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]:
-    """These tables, with sparse verdicts if they are wanted."""
-    if not sparse or "verdicts" not in tables:
-        return tables
-    exceptions, ranges = results.sparse(tables["verdicts"])
-    return {**tables, "verdicts": exceptions, "in_order": ranges}
 
 
 _LEFT: Final = pa.struct(

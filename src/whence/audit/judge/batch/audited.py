@@ -184,14 +184,9 @@ def _of_deliveries(a: Audited) -> Iterator[Found]:
         if verdict == Verdict.UNKNOWN:
             yield run, findings.unknown(member, step, id_on(coded, row))
             continue
+        rule = promise(coded.order[m]).forbids[verdict]
         event = _event(a, int(coded.steps.what[row]))
-        if verdict == Verdict.DUPLICATE:
-            yield run, findings.duplicate(member, step, event)
-        elif verdict == Verdict.OVER_GAP:
-            yield run, findings.skipped(member, step, event, _event(a, cause))
-        else:
-            rule = promise(coded.order[m]).forbids[verdict]
-            yield run, findings.inverted(rule, member, step, event, _event(a, cause))
+        yield run, findings.of_delivery(rule, member, step, verdict, event, _event(a, cause))
 
 
 def _event(a: Audited, e: int) -> EventName:
