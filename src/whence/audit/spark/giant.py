@@ -254,7 +254,7 @@ def _losses(terms: Terms, part: _Part) -> Iterator[RunFindings]:
         end = pieces.at_the_end(shared, ended, terms.complete)
         rates = []
         if end.samples and terms.error_rate is not None:
-            rates = [(0, audited.rated(end.samples, 0, end.everybody, end.doubts, terms.error_rate))]
+            rates = [(0, audited.rated(end.samples, 0, end.audited, end.doubts, terms.error_rate))]
     runs = [part.run]
     made = {
         "members": end.members,
