@@ -22,7 +22,7 @@ from whence.audit.judge.batch.coding import READ, Run
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import by_run, read
 from whence.audit.spark.driver import Work
-from whence.audit.spark.findings import RunFindings, Summary, as_files, counted, refused
+from whence.audit.spark.findings import RunFindings, Summary, as_files, refused, summed
 from whence.audit.spark.ingest import Bad, Piece
 from whence.audit.spark.keyed import TABLES, rows_of, tables_of
 from whence.audit.spark.place import TraceFile, opened
@@ -176,7 +176,6 @@ class _Following:
         for whose, follower in self._followers.items() if settle else ():
             done.append(self._found(whose, follower.settle(), follower.findings(), missing=sum(follower.torn.values())))
         sums = deepcopy(self.last.sums)
-        sums.quarantined += len(wrong)
         for one in done:
             sums.add(one.summary)
         newest = max(self.last.newest_ns, pc.max(rows["t_ns"]).as_py() or 0)
@@ -194,6 +193,6 @@ class _Following:
         tables = tables_of(run, judged, found, self._sparse)
         count = Counter(one.verdict.text for one in judged)
         doubts = sum(one.doubt is not None for one in found) + missing
-        summary = Summary(rows, deliveries=len(judged), doubts=doubts, **counted(tables["violations"]))
+        summary = summed(tables, rows=rows, deliveries=len(judged), doubts=doubts)
         summary.verdicts.update(count)
         return RunFindings(tables, summary)
