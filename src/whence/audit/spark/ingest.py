@@ -378,9 +378,7 @@ RAW: Final = pa.schema(
 
 def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
     """What was read of a file, as rows of `RAW`: those of a trace, and what is no row."""
-    good = (
-        table if "file" in table.column_names else table.append_column("file", constant(file, "file", table.num_rows))
-    )
+    good = table.append_column("file", constant(file, "file", table.num_rows))
     wrong = bad_table(bad).rename_columns(["file", "position", "bad", "raw"])
     return pa.concat_tables([_as_raw(good), _as_raw(wrong)])
 
