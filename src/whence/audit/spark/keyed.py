@@ -62,7 +62,12 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
 def rows_of(table: pa.Table, run: Run) -> Iterator[Row]:
     """Rows of one run and cluster, with what the judge reads of them. `table`: the columns of a trace."""
     there = [name if name in READ and name in table.column_names else None for name in _FIELDS]
-    return map(Row, *map(repeat, run), *(repeat(None) if name is None else table[name].to_pylist() for name in there))
+    return map(Row, *map(repeat, run), *(repeat(None) if name is None else _values(table[name]) for name in there))
+
+
+def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
+    """Of a dictionary Arrow makes them one by one, which takes many times as long."""
+    return (column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column).to_pylist()
 
 
 def tables_of(run: Run, judged: Iterable[Judged], found: Iterable[Finding], exceptions: bool) -> dict[str, pa.Table]:
