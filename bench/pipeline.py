@@ -254,10 +254,10 @@ def warm_case(_: str, folder: Path) -> Row:
 
 
 def stream_case(_: str, folder: Path) -> Row:
-    """A trace that comes in pieces of 5,000 rows: from the piece's appearance to its verdicts on disk."""
+    """A trace that comes in pieces of 5,000 rows: from the piece's appearance to what was found in it."""
     import pyarrow.parquet as pq
 
-    from whence.audit.spark.stream import StreamAudit, WatchedBatch, watch
+    from whence.audit.spark.growing import FollowedBatch, follow
 
     table = pq.read_table(folder)
     trace, out = folder / "growing", folder / "watch"
@@ -265,27 +265,26 @@ def stream_case(_: str, folder: Path) -> Row:
     seen = threading.Condition()
     rows, batches = 0, 0
 
-    def told(batch: WatchedBatch) -> None:
+    def told(batch: FollowedBatch) -> None:
         nonlocal rows, batches
         with seen:
             rows, batches = batch.sums.rows, batches + 1
             seen.notify()
 
     delays = []
-    with StreamAudit(trace, out, told) as audit:
-        stop = threading.Event()
-        watcher = threading.Thread(target=watch, args=(audit,), kwargs={"stop": stop})
-        watcher.start()
-        for piece in range(20):
-            pq.write_table(table.slice(piece * 5_000, 5_000), trace / f".{piece}")
-            begun = time.perf_counter()
-            (trace / f".{piece}").rename(trace / f"{piece:02}.parquet")
-            with seen:
-                if not seen.wait_for(lambda due=(piece + 1) * 5_000: rows >= due, timeout=120):
-                    raise RuntimeError(f"no verdicts on piece {piece}")
-            delays.append(time.perf_counter() - begun)
-        stop.set()
-        watcher.join()
+    stop = threading.Event()
+    watcher = threading.Thread(target=follow, args=(trace, out, told), kwargs={"stop": stop})
+    watcher.start()
+    for piece in range(20):
+        pq.write_table(table.slice(piece * 5_000, 5_000), trace / f".{piece}")
+        begun = time.perf_counter()
+        (trace / f".{piece}").rename(trace / f"{piece:02}.parquet")
+        with seen:
+            if not seen.wait_for(lambda due=(piece + 1) * 5_000: rows >= due, timeout=120):
+                raise RuntimeError(f"no verdicts on piece {piece}")
+        delays.append(time.perf_counter() - begun)
+    stop.set()
+    watcher.join()
     later = sorted(delays[1:])
     return {"first": delays[0], "median": later[len(later) // 2], "max": later[-1], "batches": batches}
 
@@ -322,7 +321,7 @@ def rows_case(_: str, folder: Path) -> Row:
     from whence.audit.judge import Follower
     from whence.audit.judge.batch.coding import READ
     from whence.audit.spark import ingest
-    from whence.audit.spark.keyed import fed
+    from whence.audit.spark.keyed import rows_of, tables_of
 
     files = sorted(folder.glob("*.parquet"))
     to_lines(folder, folder / "lines")
@@ -331,7 +330,8 @@ def rows_case(_: str, folder: Path) -> Row:
     def judged() -> int:
         follower = Follower()
         for at in range(0, table.num_rows, 50_000):
-            fed(follower, table.slice(at, 50_000), ("r", "main"))
+            judged = follower.feed(rows_of(table.slice(at, 50_000), ("r", "main")))
+            tables_of(("r", "main"), judged, follower.findings(), False)
         return int(table.num_rows)
 
     def read(place: Path) -> int:

@@ -22,6 +22,7 @@ from rich.table import Table
 from whence.audit import audit_files
 from whence.audit.spark.driver import PAGE
 from whence.audit.spark.foreign import audit_logs
+from whence.audit.spark.growing import FollowedBatch, follow, growing_files
 from whence.audit.spark.place import is_local, join, place_of
 from whence.audit.trace import open_trace
 from whence.audit.trace.otel import read_spans
@@ -31,8 +32,6 @@ from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from whence.audit.spark import stream
 
 WALL_CLOCK = 10**18
 """Times from here on (2001) are a live cluster's; smaller ones are virtual, and have no lag."""
@@ -164,28 +163,17 @@ def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
 def _watch(args: argparse.Namespace) -> int:
     """Judge a directory of traces until Ctrl-C, or with `--once` what is in it now. 0: clean, 1: violations, 3: none,
     but some things cannot be judged."""
-    from whence.audit.spark import stream
-    from whence.audit.spark.growing import growing_files
-
-    trace = Path(args.paths[0])
-    if not trace.is_dir():
-        raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
-    if args.once and not growing_files(trace):
+    trace, stop = Path(args.paths[0]), _on_signal()
+    if args.once and trace.is_dir() and not growing_files(trace):
         raise TraceError(f"{trace}: no trace in this directory")
     with progress("reading", every=math.inf) as tick:
 
-        def batch(judged: stream.WatchedBatch) -> None:
+        def batch(judged: FollowedBatch) -> None:
             _print(args, judged)
             tick(None, _line(_numbers(judged)))
 
-        with stream.StreamAudit(trace, Path(args.out), batch) as audit:
-            stop = _on_signal()
-            tick(None, "" if growing_files(trace) else "waiting for a trace")
-            stream.watch(audit, once=args.once, stop=stop)
-            last = None
-            if args.once and not stop.is_set():
-                batch(last := audit.settle())
-    last = last or stream.WatchedBatch(audit.mark.batch, audit.mark.sums, [], audit.waiting, 0.0)
+        tick(None, "waiting for a trace")
+        last = follow(trace, Path(args.out), batch, once=args.once, stop=stop, sparse=args.verdicts != "all")
     numbers = _numbers(last)
     if args.json:
         said = {"summary": numbers, "violations": last.sums.violations, "verdicts": last.sums.verdicts}
@@ -195,7 +183,7 @@ def _watch(args: argparse.Namespace) -> int:
         print(f"{_line(numbers)}; {f'broken: {broken}' if broken else 'nothing broken'}", file=sys.stderr)
         for member, (steps, what) in list(last.waiting.items())[:5]:
             print(f"{steps:,} steps of {member} wait for {what}", file=sys.stderr)
-        print(f"verdicts: {audit.out}", file=sys.stderr)
+        print(f"verdicts: {args.out}", file=sys.stderr)
     return VIOLATED if last.sums.violations else DOUBT if last.sums.doubts or numbers["waiting"] else CLEAN
 
 
@@ -213,7 +201,7 @@ def _on_signal() -> threading.Event:
     return stop
 
 
-def _print(args: argparse.Namespace, batch: stream.WatchedBatch) -> None:
+def _print(args: argparse.Namespace, batch: FollowedBatch) -> None:
     """Violations go to standard output as they are found; with --json each batch, too."""
     for found in batch.violations:
         where = "" if found["lseq"] is None else f" at step {found['lseq']}"
@@ -224,17 +212,17 @@ def _print(args: argparse.Namespace, batch: stream.WatchedBatch) -> None:
         print(json.dumps(said), flush=True)
 
 
-def _numbers(batch: stream.WatchedBatch) -> dict[str, Any]:
-    found, newest = batch.sums.verdicts, batch.sums.newest_ns
+def _numbers(batch: FollowedBatch) -> dict[str, Any]:
+    found, newest = batch.sums.verdicts, batch.newest_ns
     return {
         "rows": batch.sums.rows,
-        "deliveries": sum(found.values()),
+        "deliveries": batch.sums.deliveries,
         "inversions": found.get("inverted", 0),
         "gaps": found.get("over a gap", 0),
         "violated": sum(batch.sums.violations.values()),
         "waiting": sum(steps for steps, _ in batch.waiting.values()),
         "doubts": batch.sums.doubts,
-        "bad": batch.sums.bad,
+        "bad": batch.sums.quarantined,
         # from the newest row judged to now
         "lag_s": round((time.time_ns() - newest) / 1e9, 3) if newest > WALL_CLOCK else None,
     }

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from whence.audit.judge.findings import EventName, inverted
+from whence.audit.judge.findings import EventName, of_delivery
 from whence.audit.judge.promises import NAMES, PROMISES, RULES, UNTOLD, Verdict, declared, promise, rule_broken
 from whence.core.order.config import OrderName
 from whence.errors import TraceError, UnknownOrder, UsageError
@@ -59,7 +59,7 @@ def test_both_inversions_have_one_name() -> None:
 
 def test_a_finding_has_fields_and_a_sentence() -> None:
     cause, effect = EventName("c", "a#1", 2), EventName("e", "b#1", 11)
-    found = inverted("causal", "m#1", 7, cause, effect)
+    found = of_delivery("causal", "m#1", 7, Verdict.INVERTED, cause, effect)
     assert (found.rule, found.member, found.step, found.event) == ("causal", "m#1", 7, "c")
     assert found.witnesses == ("c", "e") and found.doubt is None
     assert str(found) == (

@@ -71,8 +71,6 @@ class Plain:
             if clocks:
                 put["control_entries_mean"] = sum(len([e for e in c.split() if e != "-"]) for c in clocks) / len(clocks)
                 put["control_chars_mean"] = sum(map(len, clocks)) / len(clocks)
-            if n["send"]:
-                put |= {"sends": n["send"], "send_bytes": sum(r.bytes or 0 for r in mine if r.kind == "send")}
             asks = [r.reason or "" for r in mine if r.kind == "recover" and (r.reason or "").startswith("ask")]
             gone = [r.reason or "" for r in mine if r.kind == "recover" and (r.reason or "").startswith("give")]
             came = sum(r.kind == "receive" and r.reason == "recovered" for r in mine)
@@ -103,7 +101,7 @@ class Plain:
 
 
 def awkward() -> list[Row]:
-    """What those runs do not have: drops of every kind, sends, an id used twice, an event that nobody published."""
+    """What those runs do not have: drops of every kind, an id used twice, an event that nobody published."""
     rows: list[Row] = []
     steps: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""The stream gives the verdicts of the batch: in whatever pieces the trace comes, and whatever is killed when."""
+"""A stream and a trace that grows get the verdicts of the batch, in whatever pieces they come."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,13 @@ from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code
 from whence.audit.judge.follow import CHECKPOINTS
-from whence.audit.spark import blocks, stream
-from whence.audit.spark.growing import reach, read
-from whence.audit.spark.keyed import fed
-from whence.audit.spark.stream import StreamAudit, finished, read_mark
-from whence.audit.spark.tables import arrow_schema
+from whence.audit.spark import blocks, growing
+from whence.audit.spark.growing import FollowedBatch, follow
+from whence.audit.spark.keyed import rows_of, tables_of
+from whence.audit.spark.tables import arrow_schema, table_files
 from whence.audit.trace import JsonlTrace, Row
 from whence.cli import main
-from whence.errors import TraceError, UsageError, WhenceError
+from whence.errors import TraceError
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import load
 
@@ -78,11 +77,27 @@ def by_step(rows: Iterable[dict[str, Any]]) -> Verdicts:
 
 
 def found_by(out: Path, table: str) -> list[dict[str, Any]]:
-    return [row for file in finished(out, table) for row in pq.read_table(file).to_pylist()]
+    return [row for file in table_files(out, table) for row in pq.read_table(file).to_pylist()]
 
 
 def streamed(out: Path) -> Verdicts:
     return by_step(found_by(out, "verdicts"))
+
+
+def fed(
+    follower: Follower, table: pa.Table, run: tuple[str, str], exceptions: bool = False
+) -> tuple[pa.Table, list[Finding]]:
+    judged, found = follower.feed(rows_of(table, run)), follower.findings()
+    return tables_of(run, judged, found, exceptions)["verdicts"], found
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The command takes these; afterwards they are pytest's again."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 # -- the audit alone
@@ -92,7 +107,7 @@ def step(member: str, lseq: int, kind: str, event: str | None = None, t: int = 0
     return Row("r", "main", member, lseq, t, kind, event, **more)
 
 
-def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
+def in_pieces(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
     """Feed them in pieces, with the state written down and read again in between; then say that this was all."""
     follower = Follower()
     verdicts: list[dict[str, Any]] = []
@@ -108,7 +123,7 @@ def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any
         if rng.random() < 0.2:
             follower = follower.copy()
     judged, found = follower.settle(), follower.findings()
-    verdicts += tables.told(judged, found, key).to_pylist()
+    verdicts += tables_of(key, judged, found, False)["verdicts"].to_pylist()
     violations += found
     return by_step(verdicts), {(f.rule, f.member, f.step, f.event) for f in violations if f.doubt is None}
 
@@ -123,9 +138,9 @@ def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int) -> None:
     rows = hostile(seed)
     verdicts, violations = batch(rows)
     rng = random.Random(seed)
-    assert follow(rows, rng) == (verdicts, all_but_agreement(violations))
+    assert in_pieces(rows, rng) == (verdicts, all_but_agreement(violations))
     rng.shuffle(rows)
-    assert follow(rows + rows[:100], rng) == (verdicts, all_but_agreement(violations))
+    assert in_pieces(rows + rows[:100], rng) == (verdicts, all_but_agreement(violations))
 
 
 def test_exceptions_alone() -> None:
@@ -146,7 +161,7 @@ def test_injected_wrongs_are_all_found() -> None:
         rows = to_rows(table)
         random.Random(1).shuffle(rows)
         verdicts, violations = batch(rows)
-        mine, told = follow(rows, random.Random(2))
+        mine, told = in_pieces(rows, random.Random(2))
         assert mine == verdicts and told == all_but_agreement(violations)
         claims |= {(v[0], rows[0].run, v[1] if v[0] == "two owners" else v[3]) for v in told}
         for v in mine.values():
@@ -174,7 +189,7 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
     follower = Follower()
     judged = follower.feed(left)
     assert follower.waiting and len(judged) < len(verdicts)
-    assert follow(left, rng) == (verdicts, all_but_agreement(violations))
+    assert in_pieces(left, rng) == (verdicts, all_but_agreement(violations))
     # ... and as if nothing had been missing, when it comes after all.
     follower.copy().settle()
     judged += follower.feed([r for r in rows if (r.member, r.lseq) in gone or r.member == late])
@@ -208,31 +223,6 @@ def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
     assert judged.verdict is Verdict.DUPLICATE, "its last checkpoint was kept"
 
 
-# -- the source
-
-
-def test_the_source_takes_complete_lines_and_row_groups_only(tmp_path: Path) -> None:
-    rows = [Row("r", "main", "a#1", n, n, "fault") for n in range(5)]
-    text = b"".join(msgspec.json.encode(r) + b"\n" for r in rows)
-    one = len(text) // 5
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(text[: 2 * one + 7])
-    (tmp_path / ".hidden.jsonl").write_bytes(text)
-    (tmp_path / "half.parquet").write_bytes(b"PAR1 and then nothing")
-    assert reach(tmp_path, {}, None) == {"a.jsonl": 2 * one}
-    file.write_bytes(text)
-    assert reach(tmp_path, {"a.jsonl": 2 * one}, None) == {"a.jsonl": 5 * one}
-    assert reach(tmp_path, {}, None, target={"a.jsonl": 3 * one}) == {"a.jsonl": 3 * one}
-    pq.write_table(as_table(rows), tmp_path / "b.parquet", row_group_size=2)
-    assert reach(tmp_path, {"a.jsonl": 5 * one}, None) == {"a.jsonl": 5 * one, "b.parquet": 3}
-    assert reach(tmp_path, {"a.jsonl": 5 * one}, 1) == {"a.jsonl": 5 * one, "b.parquet": 1}
-    assert read(str(tmp_path / "b.parquet"), 1, 3)["lseq"].to_pylist() == [2, 3, 4]
-    assert read(str(file), one, 3 * one)["lseq"].to_pylist() == [1, 2]
-    file.write_bytes(text[:one])
-    with pytest.raises(TraceError, match="a trace only grows"):
-        read(str(file), one, 3 * one)
-
-
 def test_rows_of_a_stream_need_the_required_columns_only() -> None:
     """`audit_stream` sends no others through the JVM. A row without a value where one is needed is left out."""
     table = pa.table(
@@ -264,20 +254,31 @@ def member_files(rows: list[Row]) -> dict[str, bytes]:
     return files
 
 
-def once(trace: Path, out: Path) -> StreamAudit:
-    """Judge what there is, as a watcher that was started again."""
-    with StreamAudit(trace, out) as audit:
-        stream.watch(audit, once=True)
-    return audit
+class Watcher(threading.Thread):
+    """Follows a trace until it is stopped."""
+
+    def __init__(self, trace: Path, out: Path) -> None:
+        super().__init__()
+        self.told: list[FollowedBatch] = []
+        self._over, self._where = threading.Event(), (trace, out)
+
+    def run(self) -> None:
+        follow(*self._where, self.told.append, stop=self._over)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+    def rows(self) -> int:
+        return self.told[-1].sums.rows if self.told else 0
 
 
 @pytest.mark.parametrize("turns", few([3, 5], 1))
-def test_appended_in_awkward_pieces_and_started_again_in_between(
-    turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_appended_in_awkward_pieces(turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
-    monkeypatch.setattr(stream, "BATCH_BYTES", 50_000)  # so that it catches up in several batches
+    monkeypatch.setattr(growing, "BATCH_BYTES", 50_000)
+    monkeypatch.setattr(growing, "EVERY", 0.01)
     rows = hostile(3)
     verdicts, violations = batch(rows)
     files = member_files(rows)
@@ -285,6 +286,8 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(
     rng = random.Random(5)
     last = sorted(files)[-1]
     parquet = sorted(files)[0]  # one member writes Parquet: it appears at the end
+    watcher = Watcher(trace, out)
+    watcher.start()
     for turn in range(turns):
         for name, data in files.items():
             if name == parquet or (name == last and turn < turns - 2):  # a file that comes late
@@ -295,102 +298,54 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(
             with (trace / name).open("ab") as file:
                 file.write(data[done[name] : upto])
             done[name] = upto
-        audit = once(trace, out)
-        assert turn == turns - 1 or audit.waiting
-        (out / "verdicts" / ".00000000.parquet.1.partial").write_bytes(b"what a killed watcher may leave")
+        there = sum(data[: done[name]].count(b"\n") for name, data in files.items())
+        wait_for(lambda there=there: watcher.rows() == there)
+        assert turn == turns - 1 or watcher.told[-1].waiting
     mine = [r for r in rows if f"{r.run}-{r.member.replace('#', '_')}.jsonl" == parquet]
-    pq.write_table(as_table(mine), trace / "late.parquet", row_group_size=50)
-    audit = once(trace, out)
-    assert not audit.waiting
-    assert streamed(out) == verdicts
-    assert audit.mark.sums.rows == len(rows) and audit.mark.batch > 6
+    (trace / "late.parquet").write_bytes(b"PAR1 and half of")  # it is still being copied
+    pq.write_table(as_table(mine), tmp_path / "whole", row_group_size=50)
+    (tmp_path / "whole").replace(trace / "late.parquet")
+    wait_for(lambda: watcher.rows() == len(rows))
+    watcher.stop()
+    assert not watcher.told[-1].waiting and len(watcher.told) > 6
+    assert streamed(out) == verdicts and not found_by(out, "quarantine")
     found = found_by(out, "violations")
     assert {(v["rule"], v["member"], v["lseq"], v["event"]) for v in found} == all_but_agreement(violations)
+    assert sum(len(one.violations) for one in watcher.told) == len(found)
 
 
-def writes(monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
-    """The process dies, in a way, at the n-th file that a batch puts in its place: before that, or just after it."""
-    count = iter(range(1_000))
-    replace = Path.replace
-
-    def dying(self: Path, target: str | os.PathLike[str]) -> Path:
-        n = next(count) if ".partial" in self.name and "watch" in str(self) else -1
-        if n == fail_at // 2 and fail_at % 2 == 0:
-            raise WhenceError("killed before")
-        done = replace(self, target)
-        if n == fail_at // 2:
-            raise WhenceError("killed after")
-        return done
-
-    monkeypatch.setattr(Path, "replace", dying)
-
-
-@pytest.mark.parametrize("kills", few([(0, 3, 5), range(6)], 1), ids=len)
-def test_killed_between_any_two_files_of_a_batch(
-    kills: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables, _ = make(3_000, runs=1, origins=3, members=20, wrongs=2)
-    rows = to_rows(tables[0])
-    verdicts, violations = batch(rows)
-    lines = [msgspec.json.encode(r) + b"\n" for r in rows]
-    trace, out = tmp_path / "trace", tmp_path / "watch"
-    trace.mkdir()
-    once(trace, out)
-    cuts = [len(lines) * k // len(kills) for k in range(len(kills) + 1)]
-    for kill, (a, b) in zip(kills, pairwise(cuts), strict=True):
-        with (trace / "run.jsonl").open("ab") as file:
-            file.write(b"".join(lines[a:b]))
-        with monkeypatch.context() as patch:
-            writes(patch, kill)
-            with StreamAudit(trace, out) as audit, pytest.raises(WhenceError, match="killed"):
-                stream.watch(audit, once=True)
-        once(trace, out)
-    told: list[stream.WatchedBatch] = []
-    with StreamAudit(trace, out, told.append) as audit:
-        end = audit.settle()
-    assert streamed(out) == verdicts
-    assert sum(end.sums.verdicts.values()) == len(verdicts) and end.sums.rows == len(rows)
-    assert sum(end.sums.violations.values()) == len(all_but_agreement(violations))
-
-
-def test_the_end_of_a_trace_can_be_said_and_taken_back(tmp_path: Path) -> None:
+def test_the_end_of_a_trace(tmp_path: Path) -> None:
+    """A lost publish, a last line without an end, and files that are no trace: as in the batch, once it is said to be
+    the end. What is followed again is found again."""
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
     rows = hostile(11)
-    verdicts, _ = batch(rows)
     lines = [msgspec.json.encode(r) + b"\n" for r in rows]
     lost = next(n for n, r in enumerate(rows) if r.kind == "publish" and n > len(rows) // 2)
-    (trace / "a.jsonl").write_bytes(
-        b"no row\n" + b"".join(lines[:lost] + lines[lost + 1 :])[:-1]
-    )  # no newline at the end
+    (trace / "a.jsonl").write_bytes(b"no row\n" + b"".join(lines[:lost] + lines[lost + 1 :])[:-1])
     (trace / "b.parquet").write_bytes(b"PAR1 and then nothing")
-    once(trace, out)
-    with StreamAudit(trace, out) as audit:
-        end = audit.settle()
-    left = rows[:lost] + rows[lost + 1 :]
-    assert streamed(out) == batch(left)[0]
-    bad = {(Path(r["file"]).name, r["position"]): r["reason"] for r in found_by(out, "quarantine")}
-    assert bad.keys() == {("a.jsonl", 1), ("b.parquet", -1)} and end.sums.bad == 2
-    assert end.sums.rows == len(left) and read_mark(out).settled == end.sums
-    with (trace / "a.jsonl").open("ab") as file:
-        file.write(b"\n" + lines[lost])
-    once(trace, out)
-    assert streamed(out) == verdicts and read_mark(out).settled is None
+    verdicts, _ = batch(rows[:lost] + rows[lost + 1 :])
+    for _ in range(2):
+        end = follow(trace, out, once=True)
+        assert streamed(out) == verdicts and end.sums.deliveries == len(verdicts)
+        bad = {(Path(r["file"]).name, r["position"]): r["reason"] for r in found_by(out, "quarantine")}
+        assert bad.keys() == {("a.jsonl", 1), ("b.parquet", -1)} and end.sums.quarantined == 2
+        assert end.sums.rows == len(rows) - 1
+    follow(trace, out, once=True, sparse=True)
+    assert streamed(out) == {at: row for at, row in verdicts.items() if row["verdict"] != "in order"}
 
 
-def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
-    trace, out = tmp_path / "trace", tmp_path / "out"
-    trace.mkdir()
-    (trace / "a.jsonl").write_bytes(msgspec.json.encode(Row("r", "main", "a#1", 0, 0, "fault")) + b"\n")
-    once(trace, out)
-    with StreamAudit(trace, out), pytest.raises(UsageError, match="somebody is watching"):
-        StreamAudit(trace, out)
-    (trace / "a.jsonl").write_bytes(b"")
-    with pytest.raises(TraceError, match=r"a\.jsonl: what was read of it is gone"):
-        StreamAudit(trace, out)
-    (out / stream.MARK).unlink()
-    with StreamAudit(tmp_path / "nowhere", out) as audit, pytest.raises(TraceError, match="no such directory"):
-        stream.watch(audit)
+def test_what_cannot_be_followed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "EVERY", 0.01)
+    (tmp_path / "a.jsonl").write_bytes(msgspec.json.encode(Row("r", "main", "a#1", 0, 0, "fault")) + b"\n")
+
+    def shorten(told: FollowedBatch) -> None:
+        (tmp_path / "a.jsonl").write_bytes(b"{")
+
+    with pytest.raises(TraceError, match="a trace only grows"):
+        follow(tmp_path, tmp_path / "out", shorten)
+    with pytest.raises(TraceError, match="no such directory"):
+        follow(tmp_path / "nowhere", tmp_path / "out")
 
 
 def wait_for(happened: Callable[[], bool]) -> None:
@@ -401,34 +356,24 @@ def wait_for(happened: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-def test_a_watcher_that_is_killed_and_another_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command itself, on a trace that is being written; kill -9 at whatever it is doing then."""
+def test_the_command_on_a_trace_that_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], signals: None
+) -> None:
+    """It tells while the trace grows; stopped, it has what the batch has. After kill -9 the next one has it."""
     trace = tmp_path / "trace"
     tables, injected = make(6_000, runs=1, origins=3, members=30, wrongs=3)
     rows = to_rows(tables[0])
     verdicts, violations = batch(rows)
     trace.mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "whence",
-        "audit",
-        str(trace),
-        "--out",
-        str(trace / ".watch"),
-        "--follow",
-        "--json",
-    ]
+    arguments = ["audit", str(trace), "--out", str(trace / ".watch"), "--follow", "--json", "--verdicts", "all"]
     with (tmp_path / "said").open("w") as said:
+        command = [sys.executable, "-m", "whence", *arguments]
         watcher = subprocess.Popen(command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         with JsonlTrace(trace / "run.jsonl", batch=97) as writer:
-            writer.append_many(rows[: len(rows) // 3])
+            writer.append_many(rows[: len(rows) // 2])
             writer.flush()
-            wait_for(lambda: read_mark(trace / ".watch").batch >= 0)
-            for row in rows[len(rows) // 3 : len(rows) // 2]:
-                writer.append(row)
-            time.sleep(0.3)
+            wait_for(lambda: b"\n" in (tmp_path / "said").read_bytes())
             os.killpg(watcher.pid, signal.SIGKILL)
             watcher.wait()
             writer.append_many(rows[len(rows) // 2 :])
@@ -438,12 +383,9 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(tmp_path: Path, capsy
             watcher.wait()
     first = json.loads((tmp_path / "said").read_text().splitlines()[0])
     assert first.keys() & {"batch", "violation"}
-    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        assert main(["audit", str(trace), "--out", str(trace / ".watch"), "--follow", "--once", "--json"]) == 1
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
-            signal.signal(number, handler)
+    with pytest.raises(TraceError, match="no finished table"):
+        table_files(trace / ".watch", "verdicts")
+    assert main([*arguments, "--once"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[-1]["summary"]["rows"] == len(rows)
     assert lines[-1]["summary"]["inversions"] == len(injected.inverted)
@@ -500,22 +442,19 @@ def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSess
     assert len(told) == len(set(told)) and set(told) == {one for one in expected if one[1] != "agreement"}
 
 
-def test_what_only_the_end_shows_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_only_the_end_shows_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str], signals: None) -> None:
     unknown = Row("r", "main", "a#1", 0, 0, "deliver", event="0:0.0.1:1@b#1")
     left = Row("r", "main", "b#1", 0, 0, "leave")  # its trace has an end, and no such event in it
     (tmp_path / "a.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in (unknown, left)))
-    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        assert main(["audit", str(tmp_path), "--out", str(tmp_path / "out"), "--follow", "--once"]) == 1
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
-            signal.signal(number, handler)
+    assert main(["audit", str(tmp_path), "--out", str(tmp_path / "out"), "--follow", "--once"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("integrity: r, a#1 at step 0: a#1 delivered 0:0.0.1:1@b#1, which nobody has published")
     assert "2 rows, 1 deliveries" in said.err and "broken: 1 integrity" in said.err
 
 
-def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_says_what_is_wrong_with_its_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], signals: None
+) -> None:
     follow = ["--out", str(tmp_path / "out"), "--follow"]
     assert main(["audit", str(tmp_path / "nowhere"), *follow]) == 2
     assert "no such directory" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_rule_5_a_refused_leave_is_not_repeated_at_once() -> None:
     ring = w.ring(top)
     w.resign(top)
     nack = NackLeave(ring.departure.leave_nonce, ring.ctx.holder.tenure)
-    outputs = ring.receive(ring.ctx.pred.member, nack, ring.told)
+    outputs = ring.receive(ring.ctx.pred.member, nack, ring.ctx.now)
     assert ring.state is State.OWNER and not ring.entitled
     assert not [o for o in outputs if isinstance(o, Send) and isinstance(o.message, CLeave)]
 

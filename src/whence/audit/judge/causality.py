@@ -28,7 +28,7 @@ import msgspec
 
 from whence.audit.judge import findings
 from whence.audit.judge.findings import EventName, Finding
-from whence.audit.judge.promises import DEFAULT, INVERSIONS, UNTOLD, Verdict, declared, promise
+from whence.audit.judge.promises import DEFAULT, UNTOLD, Verdict, declared, promise
 from whence.errors import UsageError
 
 Key = Hashable
@@ -396,12 +396,7 @@ class Causality(msgspec.Struct, array_like=True):
         cause = self.cause
         if verdict is UNKNOWN or cause is None:
             return findings.unknown(member, step, None if key is None else str(key), doubt)
-        mine, other = self.event(self.units[key][:2]), self.event(cause)
-        if verdict is DUPLICATE:
-            return findings.duplicate(member, step, mine)
-        if verdict in INVERSIONS:
-            return findings.inverted(rule, member, step, mine, other)
-        return findings.skipped(member, step, mine, other)
+        return findings.of_delivery(rule, member, step, verdict, self.event(self.units[key][:2]), self.event(cause))
 
     def size(self, origin: int, seqs: Iterable[int]) -> int:
         """Events in these units."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.audit.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, RATE, REUSED_ID, SILENCE
+from whence.audit.judge.promises import AGREEMENT, DROP, INTEGRITY, RATE, REUSED_ID, SILENCE, Verdict
 
 
 class EventName(NamedTuple):
@@ -80,6 +80,22 @@ NOBODY: Final = "a member that the id does not name"
 # -- the sentences: the same ones for the incremental and for the batch form
 
 
+def of_delivery(
+    rule: str, member: str, step: int | None, verdict: Verdict, event: EventName, other: EventName
+) -> Finding:
+    """A delivery of what somebody published. `other`: what it is wrong with respect to: the effect that came first, or
+    the cause that is missing."""
+    witnesses: tuple[str, ...] = (event.id, other.id)
+    if verdict is Verdict.DUPLICATE:
+        witnesses, said = (event.id,), f"{member} delivered {event} a second time"
+    elif verdict is Verdict.OVER_GAP:
+        witnesses, said = (other.id, event.id), f"{member} delivered {event} without {other} before it"
+    else:  # who published the cause, who published the effect knowing it, who saw them the wrong way round
+        said = f"{member} delivered {other} and then {event}; but {other.origin} published the former with the latter"
+        said += " in its past"
+    return Finding(rule=rule, member=member, step=step, event=event.id, witnesses=witnesses, sentence=said)
+
+
 def unknown(member: str, step: int | None, event: str | None, doubt: str | None = None) -> Finding:
     """A delivery of what nobody has published. In doubt: the trace of its publisher is not all there."""
     said = f"{member} delivered {event or 'an event without an id'}, which nobody has published"
@@ -89,28 +105,6 @@ def unknown(member: str, step: int | None, event: str | None, doubt: str | None 
     return Finding(
         rule=INTEGRITY, member=member, step=step, event=event, witnesses=witnesses, sentence=said, doubt=doubt
     )
-
-
-def duplicate(member: str, step: int | None, event: EventName) -> Finding:
-    """A second delivery."""
-    said = f"{member} delivered {event} a second time"
-    return Finding(rule=INTEGRITY, member=member, step=step, event=event.id, witnesses=(event.id,), sentence=said)
-
-
-def skipped(member: str, step: int | None, event: EventName, missing: EventName) -> Finding:
-    """A delivery without something in its past."""
-    said = f"{member} delivered {event} without {missing} before it"
-    return Finding(rule=GAP, member=member, step=step, event=event.id, witnesses=(missing.id, event.id), sentence=said)
-
-
-def inverted(rule: str, member: str, step: int | None, cause: EventName, effect: EventName) -> Finding:
-    """An effect delivered before its cause: who published the cause, who published the effect knowing it, who saw them
-    the wrong way round."""
-    said = (
-        f"{member} delivered {effect} and then {cause}; but {effect.origin} published the former with the latter in "
-        f"its past"
-    )
-    return Finding(rule=rule, member=member, step=step, event=cause.id, witnesses=(cause.id, effect.id), sentence=said)
 
 
 def missed(member: str, first: EventName, more: int, holder: str | None, doubt: str | None = None) -> Finding:

@@ -30,9 +30,6 @@ KEYS: Final = ("run", "cluster", "member", "lseq", "kind")
 REFUSED: Final = "\0refused"
 """In the column `run`: a block of quarantined rows. (Its `cluster` only spreads such blocks over tasks.)"""
 
-Run = tuple[str, str]
-"""A run and its cluster."""
-
 
 def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
     """The rows of each run and cluster, without these two columns."""

@@ -67,8 +67,6 @@ STORED_BYTES: Final = 5
 """About what a row takes in a Parquet file, where it takes least."""
 EVERY: Final = 5.0
 """Seconds from one word about progress to the next."""
-WRITTEN: Final = (*TABLES, "in_order")
-"""The tables of an audit of files."""
 PAGE: Final = "report.html"
 
 Progress = Callable[[str], None]
@@ -97,8 +95,7 @@ def audit_files(
     told what is going on. `giant`: rows above which a run is spread over workers (0: every run is), by default as many
     as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as every row with
     all its columns goes through Spark. `complete`, `error_rate`: see `audit`. `sparse`: `verdicts` has only what is not
-    in order, and `in_order` the ranges of what is; writing every verdict is a third of the work. `command`: for the
-    page: what made it."""
+    in order; writing every verdict is a third of the work. `command`: for the page: what made it."""
     terms = Terms(complete, error_rate)
     if metrics and spark is None:
         raise UsageError("metrics need Spark")
@@ -121,7 +118,7 @@ def audit_files(
             progress("measuring")
             work.files["metrics"] = _measured(spark, files, work.out)
         progress("publishing the tables")
-        work.publish(files, WRITTEN, begun, command)
+        work.publish(files, TABLES, begun, command)
     return work.checked()
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from whence.audit.judge.batch import audited as judged_runs
 from whence.audit.judge.batch import tables as results
-from whence.audit.judge.batch.audited import Audited
 from whence.audit.judge.batch.coding import code, picked
 from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.findings import Doubt
@@ -115,25 +116,6 @@ class Summary:
         for rule, texts in other.first.items():
             self.first[rule] = (self.first.get(rule, []) + texts)[:SHOWN]
 
-    def doubt(self, table: pa.Table) -> None:
-        """What cannot be judged: the table `doubts`."""
-        self.doubts = sum(map(int, filter(None, table["deliveries"].to_pylist())))
-        first = table.slice(0, SHOWN).to_pylist()
-        self.unjudged = [str(Doubt(row["member"], row["reason"], row["deliveries"])) for row in first]
-
-    def rate(self, found: Iterable[Rate]) -> None:
-        """The error rates of runs."""
-        rates = list(found)
-        self.rates = dict(Counter(rate.outcome for rate in rates))
-        self.rated = [str(rate) for rate in rates[:SHOWN]]
-
-    def refuse(self, quarantine: pa.Table) -> None:
-        """What is in quarantine."""
-        self.quarantined += quarantine.num_rows
-        for row in quarantine.slice(0, SHOWN - len(self.refused)).to_pylist():
-            at = "" if row["position"] < 0 else f": position {row['position']}"
-            self.refused.append(f"{row['file']}{at}: {row['reason']}")
-
     @property
     def sure(self) -> bool:
         """Everything could be judged."""
@@ -149,35 +131,39 @@ def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
     return {name: a.get(name, 0) + b.get(name, 0) for name in [*a, *(n for n in b if n not in a)]}
 
 
-def summed(a: Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
-    """What was found in runs, in numbers."""
-
-    def total(name: str) -> int:
-        return sum(map(int, filter(None, members[name].to_pylist())))
-
-    names = ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown")
-    return Summary(
-        rows=rows,
-        runs=len(a.coded.runs),
-        members=members.num_rows,
-        published=len(a.coded.known.origin),
-        deliveries=total("deliveries"),
-        verdicts=dict(zip(NAMES, map(total, names), strict=True)),
-        **counted(wrong),
-        repeated=a.coded.repeated,
-        missing=total("missing"),
-        circles=a.circles,
-    )
+_TOTALS: Final = (
+    "deliveries", "missing", "in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown",
+)  # fmt: skip
+"""Columns of `members`; the last ones are those of `NAMES`."""
 
 
-def counted(wrong: pa.Table) -> dict[str, Any]:
-    """Violations by rule, and the first of each."""
-    first: dict[str, list[str]] = {}
-    rules = [str(rule) for rule in wrong["rule"].to_pylist()]
-    for rule, detail in zip(rules, wrong["detail"].to_pylist(), strict=True):
-        if len(first.setdefault(rule, [])) < SHOWN:
-            first[rule].append(str(detail))
-    return {"violations": dict(sorted(Counter(rules).items())), "first": first}
+def summed(tables: Mapping[str, pa.Table], **numbers: Any) -> Summary:
+    """What is in these tables, in numbers and first sentences. `numbers`: what no table tells."""
+    out, members = Summary(**numbers), tables.get("members")
+    if members is not None:
+        out.members, total = members.num_rows, {name: pc.sum(members[name]).as_py() or 0 for name in _TOTALS}
+        out.deliveries, out.missing = total["deliveries"], total["missing"]
+        out.verdicts = dict(zip(NAMES, (total[name] for name in _TOTALS[2:]), strict=True))
+    wrong = _told(tables, "violations", "rule", "detail")
+    out.violations = dict(sorted(Counter(row["rule"] for row in wrong).items()))
+    for rule in out.violations:
+        out.first[rule] = list(islice((row["detail"] for row in wrong if row["rule"] == rule), SHOWN))
+    doubts = [Doubt(*row.values()) for row in _told(tables, "doubts", "member", "reason", "deliveries")]
+    out.doubts += sum(doubt.count for doubt in doubts)
+    out.unjudged = [str(doubt) for doubt in doubts[:SHOWN]]
+    rates = [Rate(**row) for row in _told(tables, "rates", *Rate._fields)]
+    out.rates, out.rated = dict(Counter(rate.outcome for rate in rates)), [str(rate) for rate in rates[:SHOWN]]
+    bad = tables.get("quarantine", ())
+    out.quarantined = len(bad)
+    for row in bad.slice(0, SHOWN).to_pylist() if bad else ():
+        at = "" if row["position"] < 0 else f": position {row['position']}"
+        out.refused.append(f"{row['file']}{at}: {row['reason']}")
+    return out
+
+
+def _told(tables: Mapping[str, pa.Table], name: str, *columns: str) -> list[dict[str, Any]]:
+    """These columns of a table; nothing, if it is not there."""
+    return tables[name].select(list(columns)).to_pylist() if name in tables else []
 
 
 def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
@@ -216,22 +202,18 @@ def judge_runs(table: pa.Table, terms: Terms) -> RunFindings:
     """Judge all rows of some runs (columns `READ`, `file`, `position`)."""
     with interpreted(few(table.num_rows)):
         a = judged_runs.audited(code(table, complete=terms.complete))
-        members, runs = results.members(a), a.coded.runs
-        doubts = judged_runs.doubts(a)
+        runs, doubts = a.coded.runs, judged_runs.doubts(a)
         rates = judged_runs.rates(a, doubts, terms.error_rate)
-        wrong = results.violations_table([*judged_runs.found(a), *judged_runs.too_many(rates)], runs)
         found = {
             "verdicts": results.verdicts(a),
-            "violations": wrong,
-            "members": members,
+            "violations": results.violations_table([*judged_runs.found(a), *judged_runs.too_many(rates)], runs),
+            "members": results.members(a),
             "rates": results.rates_table(rates, runs),
             "doubts": results.doubts_table(doubts, runs),
             "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
         }
-    summary = summed(a, members, wrong, table.num_rows)
-    summary.doubt(found["doubts"])
-    summary.rate(rate for _, rate in rates)
-    return RunFindings(found, summary, table)
+    said = {"runs": len(runs), "published": len(a.coded.known.origin), "circles": a.circles}
+    return RunFindings(found, summed(found, rows=table.num_rows, repeated=a.coded.repeated, **said), table)
 
 
 def task_number() -> int:
@@ -243,7 +225,7 @@ def task_number() -> int:
 
 def refused(bad: pa.Table) -> RunFindings:
     """What is no row."""
-    return RunFindings({"quarantine": bad}, Summary())
+    return RunFindings({"quarantine": bad}, summed({"quarantine": bad}))
 
 
 # -- out of a task
@@ -297,38 +279,28 @@ class TaskResult(msgspec.Struct):
 
 def as_files(out: str, kind: str, sparse: bool = False) -> Out:
     """The tables go into files below `out`, named after the task and `kind`; what was written, and the sums of it,
-    leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: of
-    deliveries that are in order only ranges are written, into the table `in_order`."""
+    leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: no
+    verdicts on deliveries that are in order."""
 
     def emit(found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
         total, show, shown = Summary(), (-1, -1), b""
         with Parts(out, f"{kind}-{task_number():05d}") as parts:
             for judged in found:
                 total.add(judged.summary)
-                if "quarantine" in judged.tables:
-                    total.refuse(judged.tables["quarantine"])
                 if judged.passed is not None:
                     yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
                 if judged.rows is not None:
                     much, whose = worst(judged.tables)
                     if much > show:
                         show, shown = much, view(judged.rows, judged.tables, whose)
-                for name, table in _shortened(judged.tables, sparse).items():
-                    parts.write(name, table)
+                for name, table in judged.tables.items():
+                    parts.write(name, results.exceptions(table) if sparse and name == "verdicts" else table)
             if shown:
                 parts.add(VIEWS, f"{parts.name}.msgpack", shown)
         said = TaskResult(total, parts.written, show)
         yield _batch(_SUMS, {"summary": pa.array([msgspec.json.encode(said).decode()])}, 1)
 
     return Out(emit, f"summary string, passed {_PASSED}")
-
-
-def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]:
-    """These tables, with sparse verdicts if they are wanted."""
-    if not sparse or "verdicts" not in tables:
-        return tables
-    exceptions, ranges = results.sparse(tables["verdicts"])
-    return {**tables, "verdicts": exceptions, "in_order": ranges}
 
 
 _LEFT: Final = pa.struct(

@@ -19,7 +19,7 @@ from whence.audit.judge.batch.tables import violations_table
 from whence.audit.judge.clocks import ClockStep, judge
 from whence.audit.spark import ingest
 from whence.audit.spark.driver import Work
-from whence.audit.spark.findings import RunFindings, Summary, as_files, counted, refused
+from whence.audit.spark.findings import RunFindings, Summary, as_files, refused, summed
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened
 from whence.audit.spark.tables import arrow_schema, staging
@@ -85,7 +85,7 @@ def _judged(file: str, parser: str | None, delimiter: str | None) -> Iterator[Ru
             "violations": violations_table(((0, one) for one in wrong), [(run, "")]),
         }
         members = len({row["member"] for row, _ in steps})
-        yield RunFindings(made, Summary(len(steps), 1, members, **counted(made["violations"])))
+        yield RunFindings(made, summed(made, rows=len(steps), runs=1, members=members))
 
 
 def _steps(file: str, log: Log) -> dict[str, list[tuple[dict[str, Any], ClockStep]]]:

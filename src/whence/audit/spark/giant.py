@@ -33,7 +33,7 @@ from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.batch.pieces import Shared
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import pack, unpacked
-from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, conflicts, counted, few, summed
+from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, conflicts, few, summed
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together, at most."""
@@ -200,8 +200,8 @@ def _rebuilt(terms: Terms, part: _Part) -> Iterator[RunFindings]:
     outlines = [_thawed(one) for one in _emptied(part.blocks)]
     with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
         shared, found, circles = pieces.rebuilt(outlines, _thawed(part.before[0]), terms.complete)
-    wrong = tables.violations_table(found, [part.run])
-    yield RunFindings({"violations": wrong}, Summary(circles=circles, **counted(wrong)))
+    made = {"violations": tables.violations_table(found, [part.run])}
+    yield RunFindings(made, summed(made, circles=circles))
     for what, blob in _passed(shared):
         yield RunFindings({}, Summary(), passed=(*part.run, what, blob))
 
@@ -232,15 +232,13 @@ def _judged(terms: Terms, part: _Part) -> Iterator[RunFindings]:
 def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared) -> RunFindings:
     """The tables of these members, except what needs all members; and the input of that."""
     a = piece.audited._replace(coded=piece.audited.coded._replace(runs=[run]))
-    wrong, members = tables.violations(a), tables.members(a)
     made = {
         "verdicts": tables.verdicts(a),
-        "violations": wrong,
+        "violations": tables.violations(a),
         "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
     }
-    summary = summed(a, members, wrong, table.num_rows)
-    summary.runs = summary.published = 0
-    ended = _frozen(pieces.ended(piece, shared, members))
+    summary = summed(made, rows=table.num_rows, repeated=a.coded.repeated)
+    ended = _frozen(pieces.ended(piece, shared, tables.members(a)))
     return RunFindings(made, summary, rows=table, passed=(*run, "ended 0", ended))
 
 
@@ -254,7 +252,7 @@ def _losses(terms: Terms, part: _Part) -> Iterator[RunFindings]:
         end = pieces.at_the_end(shared, ended, terms.complete)
         rates = []
         if end.samples and terms.error_rate is not None:
-            rates = [(0, audited.rated(end.samples, 0, end.everybody, end.doubts, terms.error_rate))]
+            rates = [(0, audited.rated(end.samples, 0, end.audited, end.doubts, terms.error_rate))]
     runs = [part.run]
     made = {
         "members": end.members,
@@ -262,7 +260,4 @@ def _losses(terms: Terms, part: _Part) -> Iterator[RunFindings]:
         "rates": tables.rates_table(rates, runs),
         "doubts": tables.doubts_table(end.doubts, runs),
     }
-    summary = Summary(runs=1, published=len(shared.known.ids), **counted(made["violations"]))
-    summary.doubt(made["doubts"])
-    summary.rate(rate for _, rate in rates)
-    yield RunFindings(made, summary)
+    yield RunFindings(made, summed(made, runs=1, published=len(shared.known.ids)))

@@ -203,21 +203,19 @@ def read_piece(piece: Piece, columns: Sequence[str]) -> Read:
         return _read_parquet(piece, columns) if piece.parquet else _read_lines(piece, columns)
     except (OSError, pa.ArrowException) as error:
         if len(piece.groups) > 1:  # what is damaged is lost, not what is beside it
-            return _by_group(piece, columns)
+            parts = [read_piece(group, columns) for group in by_group(piece)]
+            return pa.concat_tables([rows for rows, _ in parts]), [one for _, bad in parts for one in bad]
         position = piece.first if piece.parquet else -1
         return schema_of(columns).empty_table(), [Bad(piece.file, position, _said(f"damaged: {error}"))]
 
 
-def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
-    footer = pq.read_metadata(parquet(piece.file))
-    first, tables, bad = piece.first, [], []
+def by_group(piece: Piece) -> Iterator[Piece]:
+    """The row groups of a piece, each as a piece."""
+    footer, first = pq.read_metadata(parquet(piece.file)), piece.first
     for g in piece.groups:
         rows = footer.row_group(g).num_rows
-        table, wrong = read_piece(piece._replace(groups=(g,), first=first, end=first + rows, rows=rows), columns)
-        tables.append(table)
-        bad += wrong
+        yield piece._replace(groups=(g,), first=first, end=first + rows, rows=rows)
         first += rows
-    return pa.concat_tables(tables), bad
 
 
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
@@ -380,9 +378,7 @@ RAW: Final = pa.schema(
 
 def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
     """What was read of a file, as rows of `RAW`: those of a trace, and what is no row."""
-    good = (
-        table if "file" in table.column_names else table.append_column("file", constant(file, "file", table.num_rows))
-    )
+    good = table.append_column("file", constant(file, "file", table.num_rows))
     wrong = bad_table(bad).rename_columns(["file", "position", "bad", "raw"])
     return pa.concat_tables([_as_raw(good), _as_raw(wrong)])
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from whence.audit.judge import Finding, Follower, Verdict
+from whence.audit.judge import Finding, Follower, Judged
 from whence.audit.judge.batch.coding import READ, Run
 from whence.audit.judge.batch.tables import told, violations_table
 from whence.audit.spark.blocks import BLOCKS, REFUSED, pack, packed, unpacked
@@ -59,21 +59,22 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     return found.mapInArrow(_rows, kinds)
 
 
-def fed(follower: Follower, table: pa.Table, run: Run, exceptions: bool = False) -> tuple[pa.Table, list[Finding]]:
-    """Rows of one run and cluster, in any order -> the table `verdicts` on what does not have to wait, and what was
-    found. `table`: the columns of a trace; `origin` may be missing. `exceptions`: no verdicts that are in order."""
-    judged = follower.feed(_rows_of(table, run))
-    found = follower.findings()
-    if exceptions:
-        wrong = {(finding.member, finding.step) for finding in found}
-        judged = [one for one in judged if one.verdict is not Verdict.IN_ORDER or (one.member, one.step) in wrong]
-    return told(judged, found, run), found
+def rows_of(table: pa.Table, run: Run) -> Iterator[Row]:
+    """Rows of one run and cluster, with what the judge reads of them. `table`: the columns of a trace."""
+    there = [name if name in READ and name in table.column_names else None for name in _FIELDS]
+    return map(Row, *map(repeat, run), *(repeat(None) if name is None else _values(table[name]) for name in there))
 
 
-def _rows_of(table: pa.Table, run: Run) -> Iterator[Row]:
-    """The rows, with what the judge reads of them."""
-    there = [name if name in (*READ, "origin") and name in table.column_names else None for name in _FIELDS]
-    return map(Row, *map(repeat, run), *(repeat(None) if name is None else table[name].to_pylist() for name in there))
+def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
+    """Of a dictionary Arrow makes them one by one, which takes many times as long."""
+    return (column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column).to_pylist()
+
+
+def tables_of(run: Run, judged: Iterable[Judged], found: Iterable[Finding], exceptions: bool) -> dict[str, pa.Table]:
+    """What a `Follower` has found, as tables. `exceptions`: no verdicts that are in order."""
+    wrong = [finding for finding in found if finding.doubt is None]
+    verdicts = told(judged, wrong, run, exceptions)
+    return {"verdicts": verdicts, "violations": violations_table(((0, finding) for finding in wrong), [run])}
 
 
 def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -82,10 +83,8 @@ def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: 
     follower = msgspec.msgpack.decode(state.get[0], type=Follower) if state.exists else Follower()
     run = str(key[0]), str(key[1])
     rows = unpacked(block for batch in batches for block in batch["block"])
-    verdicts, found = fed(follower, rows, run, exceptions)
+    made = tables_of(run, follower.feed(rows_of(rows, run)), follower.findings(), exceptions)
     state.update((msgspec.msgpack.encode(follower),))
-    wrong = ((0, finding) for finding in found if finding.doubt is None)
-    made = {"verdicts": verdicts, "violations": violations_table(wrong, [run])}
     blocks = {name: pack(table) for name, table in made.items() if table.num_rows}
     yield pd.DataFrame({"name": list(blocks), "block": list(blocks.values())})
 

@@ -12,7 +12,6 @@
 | `control_bytes_mean`, `control_bytes_max` | control information of a published event on the wire, its share of its frame's |
 | `control_entries_mean`, `control_chars_mean` | entries in use, and characters as text, of a published event's timestamp |
 | `buffer_fill_mean`, `buffer_fill_max` | events that are at a member and not delivered, when one more has come |
-| `sends`, `send_bytes` | `send` rows, where a writer has them (the recorder leaves them out) |
 | `recovery_attempts`, `recovery_asked` | requests sent, and events they ask for (again each time) |
 | `recovery_recovered`, `recovery_given_up`, `recovery_success` | events that came because they were asked for, those given up, and the share of the former in both |
 
@@ -43,7 +42,7 @@ def counts(events: DataFrame) -> DataFrame:
     """What one pass over the rows gives: counts, rates, sizes, recovery."""
     asked = F.when(F.col("reason").startswith("ask "), _range_size())
     gone = F.when(F.col("reason").startswith("give up "), _range_size())
-    publish, send, recover = _is("publish"), _is("send"), _is("recover")
+    publish, recover = _is("publish"), _is("recover")
     clock = F.when(publish, F.col("clock"))
     entries = F.size(F.filter(F.split(clock, " "), lambda entry: entry != "-"))
     summed = _scoped(events).agg(
@@ -59,8 +58,6 @@ def counts(events: DataFrame) -> DataFrame:
         F.max(F.when(_is("receive"), F.col("held"))).alias("buffer_fill_max"),
         F.avg(F.when(clock.isNotNull(), entries)).alias("control_entries_mean"),
         F.avg(F.length(clock)).alias("control_chars_mean"),
-        F.nullif(F.count_if(send), F.lit(0)).alias("sends"),
-        F.sum(F.when(send, F.col("bytes"))).alias("send_bytes"),
         F.count_if(recover & asked.isNotNull()).alias("recovery_attempts"),
         F.coalesce(F.sum(F.when(recover, asked)), F.lit(0)).alias("recovery_asked"),
         F.count_if(_is("receive") & (F.col("reason") == "recovered")).alias("recovery_recovered"),

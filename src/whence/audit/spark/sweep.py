@@ -6,10 +6,9 @@ A grid is a TOML file (docs/pipeline.md). A runner is a function `dict -> dict`,
 knows no simulator. A point is one setting with one seed; its seed is a hash of the grid's name, the setting and the
 seed's number, so it does not depend on how points are spread, nor on what else is in the grid.
 
-A sweep is one job of Spark: the points that are not finished, in `TASKS` tasks. A task writes its results into a file
-of its own, `points/NAME.parquet`, when it is done, so a sweep that is killed goes on where it was. A point is run in a
-process of its own beside the worker (`_beside`): one that dies is a row with an error, where Spark would give up the
-job.
+A sweep is one job of Spark over the points that are not finished. What came of a point is at once a line in a file of
+its task, `points/NAME.jsonl`, so a sweep that is killed goes on where it was. A point is run in a process of its own
+beside the worker (`_beside`): one that dies is a row with an error, where Spark would give up the job.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import os
 import signal
 import time
 import tomllib
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -38,7 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from whence.audit.judge.batch.tables import arrow, columns
+from whence.audit.spark.findings import task_number
 from whence.audit.spark.ingest import over
 from whence.audit.spark.tables import alone, meanwhile
 from whence.errors import ConfigError, TraceError, UsageError
@@ -51,19 +49,13 @@ SEED_BITS: Final = 52
 """Seeds are below 2**52: exact also where numbers are doubles, as in JSON."""
 
 MAX_POINTS: Final = 1_000_000
-TASKS: Final = 200
-"""Tasks of a sweep, at most. A kill costs each core its task, so a two-hundredth of the sweep; a task costs 0.1 s."""
 LOOK_SECONDS: Final = 0.5
 """How often it is looked for what is finished, to tell of progress."""
 
-RESULTS: Final = arrow(
-    columns("point text, seed_number int32, seed int64, setting text, result text, error text, seconds double")
-)
-"""A point (its id, the number of its seed from 0, the seed, the setting as JSON), and what came of it: figures as JSON,
-or the error; and how long it took."""
-
 Row = dict[str, Any]
-"""A row of `RESULTS`; of a point that has not been run: its first four columns."""
+"""A point: `point` (its id), `seed_number` (from 0), `seed`, `setting` (as JSON); and when it has been run: `result`
+(figures as JSON) or `error`, and `seconds`, how long it took."""
+_TYPES: Final[dict[str, Any]] = {"seed_number": pa.int32(), "seed": pa.int64(), "seconds": pa.float64()}
 Runner = Callable[[dict[str, Any]], Mapping[str, Any]]
 Progress = Callable[[int, int, int], None]
 """`(done, failed, all)`, points."""
@@ -187,9 +179,11 @@ def _hash(*parts: object) -> bytes:
 # -- in a task
 
 
-def run_points(points: Iterable[Row], runner: str) -> pa.Table:
-    """Run each point; what came of them, as rows of `RESULTS`. A point that fails is a row with its error."""
-    return pa.Table.from_pylist([{**point, **_beside(runner, point)} for point in points], RESULTS)
+def keep(points: Iterable[Row], runner: str, file: Path) -> None:
+    """Run these points, and append what came of each to this file. A point that fails is a row with its error."""
+    with file.open("ab", buffering=0) as lines:
+        for point in points:
+            lines.write(b"\n" + msgspec.json.encode({**point, **_beside(runner, point)}))
 
 
 _processes: dict[str, ProcessPoolExecutor] = {}
@@ -205,7 +199,7 @@ def _beside(runner: str, point: Row) -> Row:
         return _processes[runner].submit(_outcome, runner, point).result()
     except BrokenProcessPool:
         del _processes[runner]
-        return {"error": "the worker died", "seconds": 0.0}
+        return {"result": None, "error": "the worker died", "seconds": 0.0}
 
 
 def _die_with_parent() -> None:
@@ -247,6 +241,7 @@ def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], pr
     place = Path(out).absolute()
     try:
         with alone(place):
+            (place / "points").mkdir(exist_ok=True)
             todo, before, total = missing(grid, place), _files(place), len(all_points(grid))
 
             def look() -> None:
@@ -257,7 +252,7 @@ def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], pr
             look()
             if todo:
                 with meanwhile(look, LOOK_SECONDS):
-                    _run(spark, grid.runner, todo, str(place))
+                    _run(spark, grid.runner, todo, place / "points")
                 look()
     except (TraceError, UsageError):
         raise
@@ -266,23 +261,14 @@ def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], pr
         raise TraceError(f"Spark has failed ({reason}); what is finished is kept, run the sweep again") from error
 
 
-def _run(spark: SparkSession, runner: str, todo: Sequence[Row], place: str) -> None:
-    tasks = min(len(todo), TASKS)
-    jobs = [todo[len(todo) * k // tasks : len(todo) * (k + 1) // tasks] for k in range(tasks)]
+def _run(spark: SparkSession, runner: str, todo: Sequence[Row], place: Path) -> None:
+    begun = time.time_ns()
 
-    def task(points: Sequence[Row]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"points": [keep(run_points(points, runner), place)]})
+    def task(point: Row) -> Iterator[pa.RecordBatch]:
+        keep([point], runner, place / f"{begun}-{task_number():05d}.jsonl")
+        return iter(())
 
-    over(spark, jobs, task, "points long", tasks).collect()
-
-
-def keep(done: pa.Table, out: str | os.PathLike[str]) -> int:
-    """Write these points into a file of their own in `out`; returns how many there are."""
-    place = Path(out) / "points"
-    place.mkdir(exist_ok=True)
-    with replacing(place / f"{time.time_ns()}-{uuid.uuid4().hex[:8]}.parquet") as file:
-        pq.write_table(done, file)
-    return done.num_rows
+    over(spark, todo, task, "nothing long").collect()
 
 
 def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
@@ -306,16 +292,15 @@ def finished(out: Path) -> dict[str, Row]:
 
 
 def _files(out: Path) -> set[Path]:
-    return {file for file in (out / "points").glob("*.parquet") if not file.name.startswith(".")}
+    return set((out / "points").glob("*.jsonl"))
 
 
 def _rows_in(files: Iterable[Path]) -> list[Row]:
     rows: list[Row] = []
     for file in sorted(files):  # by time
-        try:
-            rows += pq.read_table(file, schema=RESULTS).to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise TraceError(f"{file}: damaged: {error}; delete it, and its points are run again") from None
+        for line in file.read_bytes().splitlines():
+            with suppress(msgspec.DecodeError):  # half a line, of a task that was killed: its point is run again
+                rows.append(msgspec.json.decode(line, type=Row))
     return rows
 
 
@@ -326,7 +311,8 @@ def results(rows: Sequence[Row]) -> pa.Table:
     settings = [json.loads(row["setting"]) for row in rows]
     figures = [json.loads(row["result"] or "{}") for row in rows]
     made: dict[str, pa.Array[Any]] = {
-        each.name: pa.array([row[each.name] for row in rows], each.type) for each in RESULTS if each.name != "result"
+        name: pa.array([row[name] for row in rows], _TYPES.get(name, pa.string()))
+        for name in ("point", "seed_number", "seed", "setting", "error", "seconds")
     }
     for key in dict.fromkeys(key for setting in settings for key in setting):
         made[_fresh(key, made)] = _column([setting.get(key) for setting in settings])

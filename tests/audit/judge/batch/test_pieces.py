@@ -45,7 +45,7 @@ def in_pieces(rows: list[Row], complete: bool, rng: random.Random) -> dict[str, 
     judged = [pieces.judged(piece, shared, complete) for piece in mine]
     ended = [pieces.ended(one, shared, tables.members(one.audited)) for one in judged]
     end = pieces.at_the_end(shared, ended, complete)
-    rates = [(0, audited.rated(end.samples, 0, end.everybody, end.doubts, ALLOWED))] if end.samples else []
+    rates = [(0, audited.rated(end.samples, 0, end.audited, end.doubts, ALLOWED))] if end.samples else []
     wrong = [f for one in judged for f in audited.found(one.audited)] + reused + end.found + audited.too_many(rates)
     every = [tables.verdicts(one.audited) for one in judged]
     return {

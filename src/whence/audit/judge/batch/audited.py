@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -115,7 +115,7 @@ def doubts(a: Audited) -> Doubts:
     for run, finding in a.owners:
         if finding.doubt is not None:
             count[run, finding.doubt, trace.why(run, finding.doubt)] += 1
-    return count if coded.apart else count + loss_doubts(everybody(a))
+    return count if coded.apart else count + loss_doubts(a)
 
 
 class _Publishers:
@@ -164,7 +164,7 @@ class _Publishers:
 
 def found(a: Audited) -> list[Found]:
     """Every broken promise; in a piece of a run only those that do not depend on other members."""
-    lost = () if a.coded.apart else of_losses(everybody(a))
+    lost = () if a.coded.apart else of_losses(a)
     owners = (one for one in a.owners if one[1].doubt is None)
     return [*_of_deliveries(a), *_of_ids(a), *lost, *owners]
 
@@ -184,14 +184,9 @@ def _of_deliveries(a: Audited) -> Iterator[Found]:
         if verdict == Verdict.UNKNOWN:
             yield run, findings.unknown(member, step, id_on(coded, row))
             continue
+        rule = promise(coded.order[m]).forbids[verdict]
         event = _event(a, int(coded.steps.what[row]))
-        if verdict == Verdict.DUPLICATE:
-            yield run, findings.duplicate(member, step, event)
-        elif verdict == Verdict.OVER_GAP:
-            yield run, findings.skipped(member, step, event, _event(a, cause))
-        else:
-            rule = promise(coded.order[m]).forbids[verdict]
-            yield run, findings.inverted(rule, member, step, event, _event(a, cause))
+        yield run, findings.of_delivery(rule, member, step, verdict, event, _event(a, cause))
 
 
 def _event(a: Audited, e: int) -> EventName:
@@ -211,71 +206,46 @@ def _of_ids(a: Audited) -> Iterator[Found]:
 # -- what members lack
 
 
-class Everybody(NamedTuple):
-    """All members of runs at their ends."""
-
-    run_of: Ints
-    members: pa.Array[Any]
-    order: list[str]
-    alive: Bytes
-    missing: Longs
-    """Steps of each member that are not here."""
-    member_of: Ints
-    ids: pa.Array[Any]
-    events: kernel.EventTable
-    found: kernel.Outcome
-    lacks: kernel.Lacks
-    complete: bool
-
-
-def everybody(a: Audited) -> Everybody:
-    """The members of runs that were judged as a whole."""
-    c, ids = a.coded, a.coded.events.take(a.coded.ids)
-    return Everybody(
-        c.run_of, c.members, c.order, c.alive, c.missing, c.member_of, ids, c.known, a.found, a.lacks, c.complete
-    )
-
-
-def of_losses(a: Everybody) -> Iterator[Found]:
+def of_losses(a: Audited) -> Iterator[Found]:
     """What a reliable member lacks, and another has; and members that have nothing of others."""
+    coded = a.coded
     for m, first, last, holder in zip(*(column.tolist() for column in a.lacks), strict=True):
-        if a.complete and not a.found.vague[m]:
-            o = int(a.events.origin[first])
-            event = EventName(str(a.ids[first]), str(a.members[int(a.member_of[o])]), first - int(a.events.base[o]) + 1)
-            whose = None if holder == kernel.NEVER else str(a.members[holder])
-            yield int(a.run_of[m]), findings.missed(str(a.members[m]), event, last - first, whose)
+        if coded.complete and not a.found.vague[m]:
+            whose = None if holder == kernel.NEVER else str(coded.members[holder])
+            told = findings.missed(str(coded.members[m]), _event(a, first), last - first, whose)
+            yield int(coded.run_of[m]), told
     for m, events in _silent(a):
-        if a.complete and not a.found.vague[m]:
-            yield int(a.run_of[m]), findings.silent(str(a.members[m]), events)
+        if coded.complete and not a.found.vague[m]:
+            yield int(coded.run_of[m]), findings.silent(str(coded.members[m]), events)
 
 
-def loss_doubts(a: Everybody) -> Doubts:
+def loss_doubts(a: Audited) -> Doubts:
     """Events that a reliable member may have delivered in a part of its trace that is not here; and 1 for a member that
     has nothing of others."""
     count: Doubts = Counter()
     lacking = zip(a.lacks.member.tolist(), (a.lacks.last - a.lacks.first + 1).tolist(), strict=True)
     for m, n in [*lacking, *((m, 1) for m, _ in _silent(a))]:
-        if not a.complete or a.found.vague[m]:
-            count[int(a.run_of[m]), str(a.members[m]), _why_unsure(a, m)] += n
+        if not a.coded.complete or a.found.vague[m]:
+            count[_unsure(a, m)] += n
     return count
 
 
-def _why_unsure(a: Everybody, m: int) -> str:
-    """What is the matter with the trace of a member of which not all is known."""
-    return why(True, bool(a.missing[m]), a.complete)
+def _unsure(a: Audited, m: int) -> tuple[int, str, str]:
+    """A member of whose trace not all is known, and what is the matter with it."""
+    coded = a.coded
+    return int(coded.run_of[m]), str(coded.members[m]), why(True, bool(coded.missing[m]), coded.complete)
 
 
-def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
+def _silent(a: Audited) -> Iterator[tuple[int, int]]:
     """Live members without agreement that have nothing of others, and how many events the others have."""
-    deaf = np.flatnonzero((a.alive == 1) & (a.found.heard == 0))
-    if not len(deaf) or not len(a.member_of):
-        return
-    total = np.bincount(a.run_of[a.member_of], a.found.most, minlength=int(a.run_of.max()) + 1)
-    own = np.zeros(len(a.alive), np.int64)
-    own[a.member_of] = a.found.most
+    coded, most = a.coded, a.found.most
+    deaf = np.flatnonzero((coded.alive == 1) & (a.found.heard == 0))
+    total = np.bincount(coded.run_of[coded.member_of], most, minlength=len(coded.runs))
+    own = np.zeros(len(coded.alive), np.int64)
+    own[coded.member_of] = most
     for m in deaf.tolist():
-        events = int(total[a.run_of[m]]) - int(own[m])
-        if events >= SILENT and not promise(a.order[m]).agreement:
+        events = int(total[coded.run_of[m]]) - int(own[m])
+        if events >= SILENT and not promise(coded.order[m]).agreement:
             yield m, events
 
 
@@ -385,15 +355,12 @@ def samples(a: Audited) -> dict[int, Sample]:
     return out
 
 
-def rated(all_: Iterable[Sample], run: int, a: Everybody, count: Doubts, allowed: float) -> Rate:
+def rated(all_: Iterable[Sample], run: int, a: Audited, count: Doubts, allowed: float) -> Rate:
     """The rate of all these together. Where anything about the run is in doubt, the rate is: adds that to `count`."""
-    parts = list(all_)
-    unsure = [
-        m
-        for m in np.flatnonzero(a.run_of == run).tolist()
-        if a.missing[m] or a.found.vague[m] or (a.alive[m] and not a.complete and promise(a.order[m]).rate)
-    ]
-    doubted = {key for key in count if key[0] == run} | {(run, str(a.members[m]), _why_unsure(a, m)) for m in unsure}
+    parts, coded = list(all_), a.coded
+    cut_off = np.array([promise(order).rate for order in coded.order]) & (coded.alive == 1) & (not coded.complete)
+    unsure = np.flatnonzero((coded.run_of == run) & ((coded.missing > 0) | (a.found.vague == 1) | cut_off)).tolist()
+    doubted = {key for key in count if key[0] == run} | {_unsure(a, m) for m in unsure}
     count.update(dict.fromkeys(doubted, 1))
     _, which = np.unique(np.concatenate([s.event for s in parts]), return_inverse=True)
     inverted = np.bincount(which, np.concatenate([s.inverted for s in parts])).astype(np.int64)
@@ -404,9 +371,8 @@ def rated(all_: Iterable[Sample], run: int, a: Everybody, count: Doubts, allowed
 
 def rates(a: Audited, count: Doubts, allowed: float | None) -> list[tuple[int, Rate]]:
     """The rate of each run with members that promise one, if it is said what is allowed."""
-    every = everybody(a)
     mine = {} if allowed is None else samples(a)
-    return [(run, rated([one], run, every, count, allowed or 0.0)) for run, one in mine.items()]
+    return [(run, rated([one], run, a, count, allowed or 0.0)) for run, one in mine.items()]
 
 
 def too_many(rates: Iterable[tuple[int, Rate]]) -> list[Found]:

@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from whence.audit.judge.batch import audited, kernel
-from whence.audit.judge.batch.audited import Audited, Doubts, Everybody, Found, Sample
-from whence.audit.judge.batch.coding import Coded, JoinSaid, KnownRun, code, codes, picked
-from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
+from whence.audit.judge.batch.audited import Audited, Doubts, Found, Sample
+from whence.audit.judge.batch.coding import READ, Coded, JoinSaid, KnownRun, code, codes, picked
+from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.tables import SCHEMAS
 from whence.audit.judge.findings import reused, why
-from whence.audit.judge.promises import DEFAULT
 from whence.audit.judge.tickets import Holding, Pair
 
+_NO_ROWS = pa.table({name: pa.array([], pa.int64() if name in ("lseq", "t_ns") else pa.string()) for name in READ[2:]})
 _SEEN = "seen as"
 """A column of outlines: `lseq`, which is counted anew there."""
 
@@ -219,7 +218,8 @@ class AtTheEnd(NamedTuple):
 
     members: pa.Table
     """The table, with losses."""
-    everybody: Everybody
+    audited: Audited
+    """All members, without their steps."""
     found: list[Found]
     """What members lack, where that is wrong, and two owners of one ticket."""
     doubts: Doubts
@@ -229,21 +229,15 @@ class AtTheEnd(NamedTuple):
 
 def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -> AtTheEnd:
     """Put the pieces together."""
-    known, n = shared.known, len(shared.known.members)
-    events = kernel.event_table(known.base)
-    named = pa.array(known.members, pa.string())
-    place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=named)
-    member_of = place.to_numpy().astype(np.int32)
-    orders, alive, missing = [DEFAULT] * n, np.zeros(n, np.uint8), np.zeros(n, np.int64)
+    known = shared.known
+    coded = code(_NO_ROWS, known, complete=complete)
     for piece in pieces:
-        alive[piece.who] = piece.members["alive"].to_numpy(zero_copy_only=False)
-        missing[piece.who] = piece.members["missing"].to_numpy()
+        coded.alive[piece.who] = piece.members["alive"].to_numpy(zero_copy_only=False)
+        coded.missing[piece.who] = piece.members["missing"].to_numpy()
         for m, order in zip(piece.who.tolist(), piece.members["order"].to_pylist(), strict=True):
-            orders[m] = str(order)
-    found, lacks = _losses(events, member_of, alive, known, orders, pieces)
-    every = Everybody(
-        np.zeros(n, np.int32), named, orders, alive, missing, member_of, known.ids, events, found, lacks, complete
-    )
+            coded.order[m] = str(order)
+    found, lacks = _losses(coded, pieces)
+    every = Audited(coded, found, lacks, [])
     vague = {(0, known.members[m]) for m in np.flatnonzero(found.vague).tolist()}
     known_end = {k for piece in pieces for k in piece.known_end}
     of_owners = list(audited.overlapped(shared.pairs, known_end, vague))
@@ -256,21 +250,17 @@ def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -
     return AtTheEnd(members, every, wrong, count, [one for piece in pieces for one in piece.samples.values()])
 
 
-def _losses(
-    events: kernel.EventTable, member_of: Ints, alive: Bytes, known: KnownRun, orders: list[str], pieces: list[PieceEnd]
-) -> tuple[kernel.Outcome, kernel.Lacks]:
-    origins, n = len(member_of), len(known.members)
-    superseded = np.isin(np.array(known.members, object), known.superseded).astype(np.uint8)
-    none = kernel.Steps(np.zeros(1, np.int64), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.uint8))
-    found = kernel.blank(none, 1, n, origins)
+def _losses(coded: Coded, pieces: list[PieceEnd]) -> tuple[kernel.Outcome, kernel.Lacks]:
+    events, member_of, alive, origins = coded.known, coded.member_of, coded.alive, len(coded.member_of)
+    found = kernel.blank(coded.steps, 1, len(coded.members), origins)
     some = np.zeros(len(events.origin), np.uint8)
-    promised = audited.agreement(orders)
+    promised = audited.agreement(coded.order)
     for piece in pieces:
         kernel.had(events, 0, origins, piece.who, piece.ends, alive, some)
     parts = []
     for piece in pieces:
         mine = (piece.who, piece.ends, alive)
-        parts.append(kernel.lacking(events, 0, origins, *mine, superseded, member_of, promised, some, found.lost))
+        parts.append(kernel.lacking(events, 0, origins, *mine, coded.superseded, member_of, promised, some, found.lost))
         kernel.heard(0, *mine, member_of, found)
     lacks = kernel.Lacks(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     for piece in pieces:

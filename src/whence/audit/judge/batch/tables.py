@@ -47,9 +47,6 @@ TABLES: Final[dict[str, Columns]] = {
         "run text!, cluster text!, member text!, lseq int64!, event text, origin text, seq int64, verdict text!, "
         "order text!, cause_origin text, cause_seq int64, cause_event text, violation boolean!"
     ),
-    "in_order": columns(
-        "run text!, cluster text!, member text!, order text!, lseq int64!, last int64!, deliveries int64!"
-    ),
     "violations": columns(
         "run text!, cluster text!, rule text!, member text!, lseq int64, event text, detail text!, witness texts!"
     ),
@@ -67,8 +64,6 @@ TABLES: Final[dict[str, Columns]] = {
 """`verdicts`: one row per delivery. The cause of `inverted` is the event delivered earlier that has this one in its
 past; of `over a gap` the first event skipped; of a `duplicate` the event itself. `violation`: the member's order
 forbids it.
-`in_order`: where `verdicts` is sparse (exceptions only): `deliveries` of this member in a row were in order, from step
-`lseq` to step `last`. Empty where `verdicts` has a row for every delivery.
 `violations`: one row each, `detail` is a sentence, `witness` the events to look at (at most three).
 `rates`: one row per run and cluster with members that promise a rate, where it is said what is `allowed`
 (`whence.audit.judge.rates`).
@@ -172,36 +167,27 @@ def _causes(a: Audited, rows: Longs, cause: Ints, n: int) -> list[Any]:
     return [_texts(whose, coded.members, False), _array(seq, whose < 0), _texts(event, coded.events.take(ids))]
 
 
-def told(judged: Iterable[Judged], found: Iterable[Finding], run: Run) -> pa.Table:
-    """The table `verdicts`, text as text, from the incremental form of the judge. `found`: what it found with them."""
-    wrong = {(finding.member, finding.step) for finding in found if finding.doubt is None}
+def told(judged: Iterable[Judged], found: Iterable[Finding], run: Run, exceptions: bool = False) -> pa.Table:
+    """The table `verdicts`, text as text, from the incremental form of the judge. `found`: what is wrong with them;
+    `exceptions`: only those that are not in order."""
+    wrong = {(finding.member, finding.step) for finding in found}
     rows: list[tuple[Any, ...]] = []
     for one in judged:
-        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
         at = (one.member, one.step)
+        if exceptions and one.verdict is Verdict.IN_ORDER and at not in wrong:
+            continue
+        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
         rows.append((*run, *at, one.event, one.origin, one.seq, one.verdict.text, one.order, *cause, at in wrong))
     return from_rows("verdicts", rows)
 
 
-def sparse(verdicts: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The table `verdicts`, by run, member and step, as its exceptions and the table `in_order`: ranges of deliveries
-    that are in order and break nothing, with nothing else in between. Nearly all deliveries are in order, and writing
-    that down is a third of the work of an audit."""
-    n, wrong = verdicts.num_rows, verdicts["violation"].to_numpy(zero_copy_only=False)
+def exceptions(verdicts: pa.Table) -> pa.Table:
+    """Those of the table `verdicts` that are not in order, or break something all the same. Nearly all deliveries are
+    in order, and writing that down is a third of the work of an audit."""
     verdict, names = codes(verdicts["verdict"])
-    fine = np.array([name == NAMES[0] for name in names.to_pylist()], bool)[verdict] & ~wrong
-    whose = [codes(verdicts[name])[0] for name in ("run", "cluster", "member")]
-    moves = np.any([of[1:] != of[:-1] for of in (*whose, fine)], axis=0)
-    begin = np.flatnonzero(np.append(True, moves)[:n])
-    ranges = fine[begin]
-    at, to = begin[ranges], (np.append(begin[1:], n) - 1)[ranges]
-    lseq = verdicts["lseq"].to_numpy()
-    first: Any = pa.array(at)
-    kept = verdicts.select(["run", "cluster", "member", "order"]).take(first)
-    numbers: list[Any] = [lseq[at], lseq[to], to - at + 1]
-    columns = [*kept.columns, *(pa.array(values.astype(np.int64)) for values in numbers)]
-    exceptions: Any = pa.array(~fine)
-    return verdicts.filter(exceptions), pa.Table.from_arrays(columns, names=SCHEMAS["in_order"].names)
+    fine = np.array([name == NAMES[0] for name in names.to_pylist()], bool)[verdict]
+    wrong = verdicts["violation"].to_numpy(zero_copy_only=False)
+    return verdicts.filter(_array(wrong | ~fine))
 
 
 # -- members, violations, rates, doubts
