@@ -177,6 +177,8 @@ class Member:
                 self._snapshot_taken(input, out)
             case ports.Start():
                 self._start(input, now, out)
+            case ports.Meet(members):
+                self._cast(self.cast.meet(members), now, out)
             case ports.FoundRing() | ports.Coordinate():
                 if self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
                     out.append(ports.Refused("coordinate", "this member may only receive"))

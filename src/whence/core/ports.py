@@ -45,6 +45,12 @@ class Start(_In, frozen=True, gc=False):
     genesis: bool = False
 
 
+class Meet(_In, frozen=True, gc=False):
+    """The runtime has found these members of the cluster: get to know them."""
+
+    members: tuple[MemberId, ...]
+
+
 class Received(_In, frozen=True, gc=False):
     """A message arrived from a peer."""
 
@@ -120,7 +126,18 @@ class SnapshotTaken(_In, frozen=True, gc=False):
 
 
 Seldom = (
-    Start | BadBytes | Unreachable | Wake | CountCopies | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
+    Start
+    | Meet
+    | BadBytes
+    | Unreachable
+    | Wake
+    | CountCopies
+    | FoundRing
+    | Coordinate
+    | Resign
+    | Leave
+    | Move
+    | SnapshotTaken
 )
 Input = Received | Publish | Seldom
 
