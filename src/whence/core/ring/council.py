@@ -238,9 +238,6 @@ class Book:
     def table(self, now: int) -> msg.Ledger:
         return msg.Ledger(self.era, self.seats(now), tuple(self.rows.values()))
 
-    def saved(self) -> Vote:
-        return Vote(self.council, self.ballot, self.accepted, msg.Ledger(self.era, (), tuple(self.rows.values())))
-
 
 def merged(tables: Iterable[msg.Ledger]) -> msg.Ledger:
     """What several voters know together: seats and rows of all, the highest of each."""
@@ -278,10 +275,17 @@ class Voting:
         return self.ctx.config.vouch_ns
 
     def resume(self, vote: Vote) -> None:
-        """A voter is back with its disk. It has forgotten which vouches run, so it waits for the last of them."""
+        """A voter is back with its disk. It has forgotten which vouches ran, if any, and waits for the last of them."""
         rows = {row.ticket: row for row in vote.table.rows}
         self.book = Book(vote.council, vote.ballot, vote.accepted, vote.table.era, rows)
-        self.silent_until = self.ctx.now + self.lease
+        self.silent_until = self.ctx.now + (0 if vote.rested else self.lease)
+
+    def memory(self) -> Vote | None:
+        book = self.book
+        if book is None:
+            return None
+        table, rested = book.table(self.ctx.now), not self.silent
+        return Vote(book.council, book.ballot, book.accepted, table._replace(seats=()), rested and not table.seats)
 
     def begin(self, council: msg.Council, table: msg.Ledger) -> None:
         """A council begins with what a quorum of the last one knew; vouches that run get a whole lease (rule C7)."""
@@ -361,7 +365,7 @@ class Voting:
         row = book.row(holder.ticket)
         if not self.newest(row, holder) or self.taken(book, holder):
             return
-        new = (holder.inc, sender) != (row.top, row.owner)
+        new = (holder.inc, sender) != (row.top, row.owner) or not book.seats(self.ctx.now)
         last = max(row.last, (holder.inc, m.seq)) if m.seq else row.last
         book.rows[holder.ticket] = msg.TicketRow(holder.ticket, sender, holder.inc, row.floor, last)
         book.running[holder.ticket] = {holder: self.ctx.now + self.lease}
@@ -1006,8 +1010,7 @@ class CouncilRing(Ring):
     def memory(self) -> Memory:
         if self._memory is not None:  # it has not started yet
             return self._memory
-        book = self.voting.book
-        return Memory(self.councils.me.member, self.councils.now, None if book is None else book.saved())
+        return Memory(self.councils.me.member, self.councils.now, self.voting.memory())
 
     def silent(self, now: int) -> dict[MemberId, int]:
         """Voters that have not spoken for longer than a living one would, and for how long (ns). Only an owner, a voter
