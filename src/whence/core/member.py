@@ -141,8 +141,7 @@ class Member:
         out: Outputs = []
         if self.left:
             return out
-        waits = self._closes is not None or self._leave_by is not None  # what ends it may have come already
-        if self.wake_at is not None and (self.wake_at <= now or waits):
+        if self.wake_at is not None and (self.wake_at <= now or self._closes is not None):  # what ends it may be there
             self._time(now, out)
         if isinstance(input, ports.Publish):
             self._publish(input.payloads, now, out)
@@ -158,6 +157,10 @@ class Member:
                 if not (isinstance(error, WrongKind) and self.ordering.joining):
                     self._cut(input.sender, f"{type(error).__name__}: {error}", now, out)
                 # else this member may be in the wrong cluster: the answer to its snapshot request says
+        if self._leave_by is not None:
+            self.ring.contacts(self.cast.members())
+            if self._leave_by <= now or self.ring.retired:
+                self._depart(now, out)
         self.wake_at = None
         if self.started and not self.left:
             at = self.cast.wake_at
@@ -473,25 +476,20 @@ class Member:
             self._ask_for_snapshot(now, out)
         if self._closes is not None:
             self._caught_up(now, out)
-        if self._leave_by is not None and (self._leave_by <= now or self.ring.retired):
-            self._depart(now, out)
 
     def _leave(self, now: int, out: Outputs) -> None:
         self._ring(self.ring.resign(now), now, out)
         self._ring(self.ring.retire(now), now, out)
-        if self.ring.retired:
-            self._depart(now, out)
-        else:
-            self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
+        self.ring.contacts(self.cast.members())
+        self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
 
     def _depart(self, now: int, out: Outputs) -> None:
-        if not self.left:
-            self._leave_by = None
-            for heir in self.cast.sample(HEIRS):
-                out += self.ordering.hand_over(heir)
-            self._cast(self.cast.leave(now), now, out)
-            self.left = True
-            out.append(ports.Left())
+        self._leave_by = None
+        for heir in self.cast.sample(HEIRS):
+            out += self.ordering.hand_over(heir)
+        self._cast(self.cast.leave(now), now, out)
+        self.left = True
+        out.append(ports.Left())
 
     # -- the parts' outputs, translated -------------------------------------------------------------------------
 

@@ -739,6 +739,7 @@ class Reform:
         self.willing = willing
         """This process may be asked to vote. A member that may only receive is not, and tells nobody of councils."""
         self.leaving = False  # this process wants to be replaced
+        self.others: list[MemberId] = []  # whom it knew then
         self.proposal: Proposal | None = None
         self.heard: dict[MemberId, int] = {}
         self.gone: dict[MemberId, None] = {}  # voters that want to be replaced
@@ -753,12 +754,26 @@ class Reform:
     def abstain(self) -> None:
         self.willing = False
 
-    def retire(self) -> None:
-        """Ask to be replaced, at once."""
-        self.leaving = True
-        self.urge = max(self.urge, len(self.councils.now.voters))
+    def retire(self, others: Iterable[MemberId]) -> None:
+        """Ask to be replaced, at once. Who is no voter is not to become one."""
+        self.leaving, self.others, self.urge = True, list(others), max(self.urge, 0)
         if self.councils.seated:
+            self.seek_heirs()
             self.attend()
+        elif self.willing and self.councils.moved is None:
+            self.councils.tell_all(msg.Attend(0, self.councils.me.member, True))
+
+    def seek_heirs(self) -> None:
+        """No voter stays: ask others to vote."""
+        councils, me = self.councils, self.councils.me.member
+        if councils.moved is None and all(voter in self.gone or voter == me for voter in councils.members()):
+            self.volunteers = {}  # some of them may be leaving, too
+            self.tell(self.others, msg.Known(councils.now))
+            self.tell(self.others, msg.Attend(0, me, True))
+
+    def tell(self, members: Iterable[MemberId], message: msg.RingMessage) -> None:
+        for member in members:
+            self.ctx.send(member, message)
 
     # --- a round ---
 
@@ -792,10 +807,19 @@ class Reform:
             councils.tell(ctx.rng.choice(councils.members()), mine)
 
     def on_attend(self, sender: MemberId, m: msg.Attend) -> None:
+        if m.leaving:
+            self.volunteers = {v: at for v, at in self.volunteers.items() if v.member != m.voter}
         if m.voter in self.councils.members():
             self.heard[m.voter] = self.ctx.now
-            if m.leaving:
-                self.gone[m.voter] = None
+            if not m.leaving:
+                self.gone.pop(m.voter, None)
+            elif m.voter not in self.gone:
+                self.gone[m.voter], self.urge = None, max(self.urge, 0)
+                if self.leaving and self.councils.seated:
+                    self.seek_heirs()
+                self.consider()
+                if self.willing and not self.leaving and not self.councils.seated:
+                    self.councils.tell_all(msg.Volunteer(self.councils.moved or self.councils.me))
         book = self.voting.book
         if book is not None and m.council < book.number and not self.voting.silent:
             self._tell_begin(sender, book)
@@ -808,6 +832,8 @@ class Reform:
             self.volunteers = {v: at for v, at in self.volunteers.items() if self.ctx.now - at < self._round}
         if len(self.volunteers) < self.MAX_VOLUNTEERS:
             self.volunteers[m.as_voter] = self.ctx.now
+        if self.leaving:
+            self.consider()
         for voter in self.councils.now.voters:
             # another life at the address of a voter without a disk: suspect the voter at once
             if not voter.disk and voter != m.as_voter and address_of(voter.member) == address_of(sender):
@@ -869,6 +895,7 @@ class Reform:
         unsure = any(v.member != me and ctx.now - self.heard.get(v.member, 0) > late for v in present)
         if self.urge < 3 and unsure:
             return  # it would wait for somebody who may be dead
+        present.sort(key=lambda voter: voter not in want)  # those that stay: of those that leave all may go
         if [v.member for v in present].index(me) < self.urge:
             self.propose(book, want, len(present))
 
@@ -965,7 +992,7 @@ class Reform:
         if self.councils.me.member in [v.member for v in m.now.voters] and (book is None or book.number < m.now.number):
             self.give_up()
             self.heard = dict.fromkeys((voter.member for voter in m.now.voters), self.ctx.now)
-            self.gone = {}
+            self.gone = {voter: None for voter in self.gone if voter in self.heard}
             self.voting.begin(m.now, m.table)
 
 
@@ -1039,12 +1066,14 @@ class CouncilRing(Ring):
         self.ctx.after(int(self.ctx.rng.random() * self.ctx.config.round_ns / 10), Timer.COUNCIL)
 
     def retire(self, now: int) -> list[RingOutput]:
-        return self._step(now, self.reform.retire)
+        return self._step(now, lambda: self.reform.retire(self.applicant.members))
 
     @property
     def retired(self) -> bool:
-        alone = self.councils.members() == [self.councils.me.member] and not self.applicant.members
-        return self.ctx.holder is None and (alone or not self.councils.seated)
+        """Also when all others leave, too: then there is nobody to be replaced by."""
+        leaving = {address_of(voter) for voter in self.reform.gone}
+        stays = any(address_of(member) not in leaving for member in self.applicant.members)
+        return self.ctx.holder is None and not (stays and self.councils.seated)
 
     def _found(self, epoch: int, force: bool) -> None:
         """Rule C0: a council is made by a decision, when nobody remembers one."""
@@ -1164,6 +1193,8 @@ class CouncilRing(Ring):
 
     def _council_heard(self) -> None:
         if self.ctx.state is State.FOUNDING and not self.seat_all_allowed():
+                if self.reform.leaving:  # those who still count on this voter believe it
+                    self.reform.tell(self.reform.others, msg.Known(self.councils.now))
             self.founding.give_up("a council is known")
 
     def _hear(self, news: msg.RingNews) -> None:
