@@ -181,7 +181,7 @@ class Member:
             case ports.Start():
                 self._start(input, now, out)
             case ports.Meet(members):
-                self._cast(self.cast.meet(members), now, out)
+                self._cast(self.cast.meet(members) if self.started else (), now, out)
             case ports.FoundRing() | ports.Coordinate():
                 if self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
                     out.append(ports.Refused("coordinate", "this member may only receive"))
@@ -315,7 +315,8 @@ class Member:
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
         if isinstance(ambition, ports.FoundRing):
-            self._ring(self.ring.found(now, told_epoch(self._seen_epoch()), ambition.force), now, out)
+            epoch = told_epoch(self._seen_epoch())
+            self._ring(self.ring.found(now, epoch, ambition.force, ambition.fresh), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
 
@@ -479,8 +480,8 @@ class Member:
 
     def _leave(self, now: int, out: Outputs) -> None:
         self._ring(self.ring.resign(now), now, out)
-        self._ring(self.ring.retire(now), now, out)
         self.ring.contacts(self.cast.members())
+        self._ring(self.ring.retire(now), now, out)
         self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
 
     def _depart(self, now: int, out: Outputs) -> None:

@@ -92,20 +92,15 @@ class Dissemination(ABC):
         if genesis:
             self.view.merge([(c, 0) for c in contacts], out)
             return out
-        self._meet(contacts, out)
-        return out
+        return self.meet(contacts)
 
     def meet(self, contacts: Sequence[MemberId]) -> list[msg.CastOutput]:
-        """Subscribe through members that were found after the start."""
+        """Subscribe through these, also after the start."""
         out: list[msg.CastOutput] = []
-        if self.wake_at != msg.NEVER_WAKE:
-            self._meet(contacts, out)
-        return out
-
-    def _meet(self, contacts: Sequence[MemberId], out: list[msg.CastOutput]) -> None:
         self._contacts = [c for c in contacts if c != self.me]
         for contact in pick(self._contacts, self.config.fanout, self.rng):
             self._subscribe(contact, out)
+        return out
 
     def receive(self, sender: MemberId, message: msg.CastMessage, now: int) -> list[msg.CastOutput]:
         """Take a peer's message. Raises a `RemoteError`, having changed nothing, if it breaks the protocol."""

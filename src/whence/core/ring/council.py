@@ -1048,6 +1048,13 @@ class CouncilRing(Ring):
         others = [voter for voter in self.councils.members() if voter != self.councils.me.member]
         return {v: now - at for v in others if now - (at := self.councils.spoke.get(v, now)) >= limit}
 
+    @property
+    def safe_at(self) -> int:
+        councils = self.councils
+        others = [voter for voter in councils.members() if voter != councils.me.member]
+        needed = councils.seated and not councils.enough(councils.now.voters, others)
+        return max(super().safe_at, self.voting.silent_until if needed else 0)
+
     # --- begin and end ---
 
     def abstain(self) -> None:
@@ -1186,6 +1193,8 @@ class CouncilRing(Ring):
             case msg.Begin():
                 self.reform.on_begin(sender, m)
                 self._council_heard()
+                if self.reform.leaving:  # those who still count on this voter believe it
+                    self.reform.tell(self.reform.others, msg.Known(self.councils.now))
 
     def _by_a_voter(self, sender: MemberId) -> bool:
         book = self.voting.book
@@ -1193,12 +1202,12 @@ class CouncilRing(Ring):
 
     def _council_heard(self) -> None:
         if self.ctx.state is State.FOUNDING and not self.seat_all_allowed():
-                if self.reform.leaving:  # those who still count on this voter believe it
-                    self.reform.tell(self.reform.others, msg.Known(self.councils.now))
             self.founding.give_up("a council is known")
 
     def _hear(self, news: msg.RingNews) -> None:
         ctx = self.ctx
+        if isinstance(news, msg.JoinedNews) and Timer.APPLY in ctx.timers and not ctx.table.coordinators():
+            ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0, 0.1)), Timer.APPLY)  # the first one to be heard of
         self.founding.on_news(news)
         gone = news.holder if isinstance(news, msg.ReleasedNews) else None
         if self.seat.settled and ctx.edge is not None and ctx.edge.succ == gone:

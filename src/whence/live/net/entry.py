@@ -171,8 +171,8 @@ class Entry:
         self.journal: Journal | None = None
         self.ballots: Votes | None = None
         """The voter's memory, where there is no directory."""
-        self.remembered: Memory | None = None
-        """What is in it."""
+        self.remembered: Memory | None = None  # what is in it
+        self.fresh = False  # this process was never in the cluster, as far as it can know (docs/ring.md, rule C0)
         self.met: Sequence[MemberId] = ()
         """Members that answered."""
         self.writer: TraceWriter | None = None
@@ -185,6 +185,9 @@ class Entry:
         """The node, attached to its host but not started, and what the disk holds of its last life."""
         saved = self._load()
         remembered = self.remembered = self._remember()
+        empty = remembered is None and (saved is None or saved.checkpoint is None) and not self.contacts
+        kept = self.journal is not None or self.ballots is not None
+        self.fresh = empty and (kept or self.host.unknown(self.config.cluster))
         me = self.host.new_id() if self.journal is None else self.host.new_id(self.journal.next_boot)
         if isinstance(self.trace, str | os.PathLike):
             # Now: a path that cannot be written is said before anybody is asked.
@@ -294,6 +297,7 @@ class Entry:
                 node.founds_until = time.monotonic_ns() + FOUNDING_NS
                 voters = self._voters(saved)
                 force = {address_of(v.member) for v in voters} <= {*self.peers} and met.lost(voters)
+                self.fresh = self.fresh and not met.remember
         else:
             told = await self._find_contacts(saved)
         self.met = [answer.member for answer in told]
@@ -302,13 +306,12 @@ class Entry:
         self._record(node, saved)
         node.feed(Start(tuple(self.met)))
         if self.founder:
-            node.found(force)
+            node.found(force, self.fresh)
 
     def _voters(self, saved: Saved | None) -> Sequence[Voter]:
         """The council that the disk remembers."""
-        if saved is None or saved.checkpoint is None:
-            memory = self.remembered
-        else:
+        memory = self.remembered
+        if saved is not None and saved.checkpoint is not None:
             memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
         return () if memory is None else memory.known.voters
 
@@ -325,22 +328,18 @@ class Entry:
                 log.warning("%s; this member goes on alone with what it remembers, and keeps asking", error)
         return []
 
-    def _asked(self) -> list[str]:
-        return [*dict.fromkeys((*self.contacts, *self.peers, *self.known_peers()))]
-
     # -- peers of the last life -----------------------------------------------------------------------------------
 
-    def known_peers(self) -> list[str]:
-        """The addresses of the peers when they were last written down."""
-        if self._home is None:
-            return []
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode((self._home / "peers").read_bytes(), type=list[str])
-        return []
+    def _asked(self) -> list[str]:
+        """The contacts, and the addresses of the peers when they were last written down."""
+        known: list[str] = []
+        if self._home is not None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                known = msgspec.json.decode((self._home / "peers").read_bytes(), type=list[str])
+        return [*dict.fromkeys((*self.contacts, *self.peers, *known))]
 
     def keep_peers(self, node: Node) -> None:
-        """Write the peers down now and then, so that a restart finds somebody even if the contacts are gone. Without
-        any, ask the contacts again: they may be on another island."""
+        """Now and then: write the peers down, for a restart without contacts; alone, ask the contacts again."""
         if node.closed:
             return
         peers = [address_of(m) for m in node.member.members()[1 : MAX_KNOWN_PEERS + 1]]
