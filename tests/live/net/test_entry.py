@@ -41,7 +41,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 """The forms of `join`. Paths are below the test's own; True: a free port."""
 MISTAKES: dict[str, tuple[Any, Any, str, str]] = {
-    "nobody": (None, SECRET, "x", "connection refused: nobody listens there"),
+    "nobody": (None, SECRET, "x", "Connection refused: nobody listens there"),
     "another secret": (SECRET, OTHER, "x", "its secret may be another"),
     "insecure against a secret": (SECRET, OPEN, "x", "its secret may be another"),
     "another CA": ("keys/a", "foreign/b", "x", "of another CA"),

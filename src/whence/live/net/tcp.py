@@ -387,7 +387,7 @@ class Peer(asyncio.Protocol):
         if self.owner.client_tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
             return failed_handshake(error)
         if isinstance(error, ConnectionRefusedError):
-            return "connection refused: nobody listens there"
+            return "Connection refused: nobody listens there"
         return getattr(error, "strerror", None) or str(error) or "no answer"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
