@@ -148,12 +148,13 @@ Claimed(s) ==
 
 (* --- restarts *)
 
-Restart(v) ==                   \* C9, `Voting.resume`: what is on the disk stays, the vouches that run are forgotten
+\* C9, `Voting.resume`: what is on the disk stays, the vouches that run are forgotten. That none of them runs may be on the disk.
+Restart(v) ==
   /\ boots < Restarts /\ stage[v] > 0
   /\ boots' = boots + 1
   /\ row' = [row EXCEPT ![v] = {}]
   /\ still' = [still EXCEPT ![v] = FALSE]
-  /\ silent' = [silent EXCEPT ![v] = TRUE]
+  /\ \E s \in {TRUE, row[v] # {} \/ silent[v]} : silent' = [silent EXCEPT ![v] = s]
   /\ IF "disk" \in Drop
      THEN /\ top' = [top EXCEPT ![v] = NoSeat] /\ floor' = [floor EXCEPT ![v] = 0] /\ era' = [era EXCEPT ![v] = 0]
      ELSE UNCHANGED <<top, floor, era>>

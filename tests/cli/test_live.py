@@ -64,9 +64,12 @@ def test_three_nodes_exchange_lines(start: Callable[..., Command], home: Path, t
 
     status, text = asyncio.run(ask(c.metrics, "/metrics"))
     assert status == 200 and 'whence_order_delivered_total{cluster="lobby"} 6' in text
-    status, text = asyncio.run(ask(c.metrics, "/health"))
-    health = json.loads(text)
-    assert status == 200 and health["ok"] and health["clusters"]["lobby"]["members"] == 3
+
+    def health() -> dict[str, Any]:
+        return json.loads(asyncio.run(ask(c.metrics, "/health"))[1])
+
+    until(lambda: health()["clusters"]["lobby"]["members"] == 3, "c sees all: a round after they have come")
+    assert asyncio.run(ask(c.metrics, "/health"))[0] == 200 and health()["ok"]
 
     assert b.end(signal.SIGINT) == 0 and a.end() == 0 and c.end(signal.SIGTERM) == 0
     _check_trace(trace, {"a": a.address, "b": json.loads(b.err[0])["address"]})

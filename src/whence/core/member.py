@@ -130,8 +130,7 @@ class Member:
         out: Outputs = []
         if self.left:
             return out
-        waits = self._closes is not None or self._leave_by is not None  # what ends it may have come already
-        if self.wake_at is not None and (self.wake_at <= now or waits):
+        if self.wake_at is not None and (self.wake_at <= now or self._closes is not None):  # what ends it may be there
             self._time(now, out)
         if isinstance(input, ports.Publish):
             self._publish(input.payloads, now, out)
@@ -147,6 +146,10 @@ class Member:
                 if not (isinstance(error, WrongKind) and self.ordering.joining):
                     self._cut(input.sender, f"{type(error).__name__}: {error}", now, out)
                 # else this member may be in the wrong cluster: the answer to its snapshot request says
+        if self._leave_by is not None:
+            self.ring.contacts(self.cast.members())
+            if self._leave_by <= now or self.ring.retired:
+                self._depart(now, out)
         self.wake_at = None
         if self.started and not self.left:
             at = self.cast.wake_at
@@ -166,6 +169,8 @@ class Member:
                 self._snapshot_taken(input, out)
             case ports.Start():
                 self._start(input, now, out)
+            case ports.Meet(members):
+                self._cast(self.cast.meet(members) if self.started else (), now, out)
             case ports.FoundRing() | ports.Coordinate():
                 if self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
                     out.append(ports.Refused("coordinate", "this member may only receive"))
@@ -299,7 +304,8 @@ class Member:
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
         if isinstance(ambition, ports.FoundRing):
-            self._ring(self.ring.found(now, told_epoch(self._seen_epoch()), ambition.force), now, out)
+            epoch = told_epoch(self._seen_epoch())
+            self._ring(self.ring.found(now, epoch, ambition.force, ambition.fresh), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
 
@@ -463,25 +469,20 @@ class Member:
             self._ask_for_snapshot(now, out)
         if self._closes is not None:
             self._caught_up(now, out)
-        if self._leave_by is not None and (self._leave_by <= now or self.ring.retired):
-            self._depart(now, out)
 
     def _leave(self, now: int, out: Outputs) -> None:
         self._ring(self.ring.resign(now), now, out)
+        self.ring.contacts(self.cast.members())
         self._ring(self.ring.retire(now), now, out)
-        if self.ring.retired:
-            self._depart(now, out)
-        else:
-            self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
+        self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
 
     def _depart(self, now: int, out: Outputs) -> None:
-        if not self.left:
-            self._leave_by = None
-            for heir in self.cast.sample(HEIRS):
-                out += self.ordering.hand_over(heir)
-            self._cast(self.cast.leave(now), now, out)
-            self.left = True
-            out.append(ports.Left())
+        self._leave_by = None
+        for heir in self.cast.sample(HEIRS):
+            out += self.ordering.hand_over(heir)
+        self._cast(self.cast.leave(now), now, out)
+        self.left = True
+        out.append(ports.Left())
 
     # -- the parts' outputs, translated -------------------------------------------------------------------------
 

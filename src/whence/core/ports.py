@@ -45,6 +45,12 @@ class Start(_In, frozen=True, gc=False):
     genesis: bool = False
 
 
+class Meet(_In, frozen=True, gc=False):
+    """The runtime has found these members of the cluster: get to know them."""
+
+    members: tuple[MemberId, ...]
+
+
 class Received(_In, frozen=True, gc=False):
     """A message arrived from a peer."""
 
@@ -88,9 +94,11 @@ class CountCopies(_In, frozen=True, gc=False):
 
 class FoundRing(_In, frozen=True, gc=False):
     """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
-    `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
+    `force`: with a council, also when one is remembered; the operator says that it is lost for good. `fresh`: the
+    process was never in this cluster, so there is no quarantine."""
 
     force: bool = False
+    fresh: bool = False
 
 
 class Coordinate(_In, frozen=True, gc=False):
@@ -119,9 +127,8 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Seldom = (
-    Start | BadBytes | Unreachable | Wake | CountCopies | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
-)
+_Part = Start | Meet | FoundRing | Coordinate | Resign | Leave
+Seldom = _Part | BadBytes | Unreachable | Wake | CountCopies | Move | SnapshotTaken
 Input = Received | Publish | Seldom
 
 

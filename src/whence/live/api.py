@@ -387,7 +387,8 @@ def join(name: str, contacts: str | Sequence[str], listen: str = LISTEN, **optio
         async with whence.join("lobby", ["10.0.0.7:7001"], "10.0.0.8:7001", secret=secret) as cluster: ...
 
     Raises NotJoined if no contact lets it in within `timeout` seconds (10), and UsageError if the members' settings
-    cannot work together. The other options, all by name:
+    cannot work together. A member that was in the cluster before, and has its `directory` or its memory as a voter,
+    goes on alone instead, and keeps asking. The other options, all by name:
 
     Who may take part (one of the first three, except over a `MemoryNetwork`):
       secret      bytes or a passphrase, shared by all members

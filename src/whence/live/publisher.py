@@ -42,6 +42,8 @@ RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
 """Seconds without a ticket after which a publisher logs the reason, and then again."""
+UNSAID = 0.5
+"""Seconds of waiting for a lease that need no word."""
 COPIES_TIMEOUT = 10.0
 """Seconds to wait for copies."""
 PART_FRAMES = 8
@@ -57,6 +59,7 @@ class Tickets:
         self._founder = founder
         self._receives_only = receives_only
         self._holders = 0
+        self._said = 0
 
     def acquire(self) -> None:
         """Ask the ring for a ticket, and again after each loss, until everybody has released it."""
@@ -86,6 +89,7 @@ class Tickets:
     async def wait(self, deadline: float | None) -> bool:
         """Wait until this member may publish; False at the deadline. Logs the reason while there is no ticket."""
         node = self.node
+        self._say_safe()
         while True:
             self.check_open()
             if node.member.may_publish:
@@ -98,6 +102,14 @@ class Tickets:
             came = await node.changed.until(lambda: node.member.may_publish or not node.open, until)
             if not came and until == complain:
                 log.warning("%s: no ticket yet: %s", node.cluster, self.why_none())
+
+    def _say_safe(self) -> None:
+        """Say once how long safety makes this member wait."""
+        member, left = self.node.member, (self.node.member.ring.safe_at - boot_ns()) / 1e9
+        if left > UNSAID and not member.may_publish and self._said != member.ring.safe_at:
+            self._said = member.ring.safe_at
+            text = "%s: publishing waits up to %.1f s, until leases from before this start have run out"
+            log.warning(text, self.node.cluster, left)
 
     def why_none(self) -> str:
         """Why this member may not publish now, and what to do about it."""

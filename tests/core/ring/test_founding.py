@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from tests.core.ring.scenes import build
 from tests.core.ring.world import World, config
-from whence.core.ring import State
+from whence.core.ring import CouncilRing, Ring, State
 from whence.core.ring.base import agreed_epoch, told_epoch
 from whence.core.ring.context import Lost, Rejected
 from whence.core.ring.messages import Poll, Tenure
+from whence.core.ring.neighbours import TolerantRing
 
 
 def test_a_founder_listens_first() -> None:
@@ -17,6 +22,26 @@ def test_a_founder_listens_first() -> None:
     assert w.ring(a).state is State.FOUNDING
     assert w.run(10, lambda: w.ring(a).state is State.OWNER)
     assert w.now >= w.config.quarantine_ns
+
+
+@pytest.mark.parametrize("make", [TolerantRing, CouncilRing])
+@pytest.mark.parametrize("known", ["nothing", "a member", "an epoch"])
+def test_a_first_founder_listens_for_one_delay_only(make: type[Ring], known: str) -> None:
+    """Rule C0: it knows nothing of an earlier ring, and nobody whom it could ask."""
+    settings = config(4)
+    ring = make("a#1", settings, random.Random(1))
+    ring.start(0)
+    if known == "a member":
+        ring.contacts(["b#1"])
+    ring.found(0, 9 if known == "an epoch" else 1, fresh=True)
+    first = known == "nothing"
+    ring.wake(settings.delta_ns)
+    assert (ring.state is State.OWNER) is first
+    if not first:
+        ring.wake(settings.quarantine_ns - 1)
+        assert ring.state is State.FOUNDING
+        ring.wake(settings.quarantine_ns)
+        assert ring.state is State.OWNER
 
 
 def test_a_founder_refuses_when_a_coordinator_lives() -> None:

@@ -92,6 +92,11 @@ class Dissemination(ABC):
         if genesis:
             self.view.merge([(c, 0) for c in contacts], out)
             return out
+        return self.meet(contacts)
+
+    def meet(self, contacts: Sequence[MemberId]) -> list[msg.CastOutput]:
+        """Subscribe through these, also after the start."""
+        out: list[msg.CastOutput] = []
         self._contacts = [c for c in contacts if c != self.me]
         for contact in pick(self._contacts, self.config.fanout, self.rng):
             self._subscribe(contact, out)

@@ -6,9 +6,10 @@ the set of available tickets." Coordinators are known from the news, from a snap
 that the rejecter knows. Without any, ask any members of the view; they reject with such a list. Rule 14: CJOIN carries
 a nonce. A grant that is no longer waited for is declined.
 
-Founding (docs/ring.md, "Bootstrap and empty core"): the first process is designated. It listens for a quarantine and
-gives up when it hears of a living coordinator. Nobody founds on a time-out. A higher epoch ends all tenures of a lower
-one. Founders that were told to found and founders that a council agreed on use disjoint epochs (rule C6).
+Founding (docs/ring.md, "Bootstrap and empty core"): the first process is designated. It listens for a quarantine,
+a short one where there can be no other ring (rule C0), and gives up when it hears of a living coordinator. Nobody
+founds on a time-out. A higher epoch ends all tenures of a lower one. Founders that were told to found and
+founders that a council agreed on use disjoint epochs (rule C6).
 """
 
 from __future__ import annotations
@@ -236,6 +237,7 @@ class Founding:
         self.ctx = ctx
         self.applicant = applicant
         self.chosen = 0  # the epoch of the founding under way, or of the last one
+        self.fresh = False  # nobody can own a ticket of an earlier ring, says who told it to found (rule C0)
 
     @property
     def epoch(self) -> int:
@@ -250,7 +252,8 @@ class Founding:
         self.applicant.withdraw()
         ctx.state = State.FOUNDING
         self.chosen = epoch
-        ctx.after(ctx.config.quarantine_ns, Timer.QUARANTINE)
+        first = self.fresh and epoch == 1 and not self.applicant.everybody()
+        ctx.after(ctx.config.delta_ns if first else ctx.config.quarantine_ns, Timer.QUARANTINE)
         self.look()
 
     def _why_not(self, epoch: int) -> str:
@@ -370,6 +373,11 @@ class Ring(ABC):
         """The highest epoch seen or used for a founding: what a founder has to remember across restarts."""
         return self.founding.epoch
 
+    @property
+    def safe_at(self) -> int:
+        """Until then this process waits for leases from before its start to run out; 0: it does not."""
+        return self.ctx.timers.get(Timer.QUARANTINE, 0)
+
     def coordinated(self) -> list[int]:
         """S_p: the own ticket and those down to the successor's; empty without a ticket."""
         return self.ctx.coordinated()
@@ -413,9 +421,10 @@ class Ring(ABC):
         """What a disk should hold of this ring, for the next life of the process."""
         return None
 
-    def found(self, now: int, epoch: int, force: bool = False) -> list[RingOutput]:
+    def found(self, now: int, epoch: int, force: bool = False, fresh: bool = False) -> list[RingOutput]:
         """Found the ring after a quarantine. `epoch` must be above all earlier ones. `force`: whatever is remembered
-        of an earlier ring is lost for good, says an operator (rule C0)."""
+        of an earlier ring is lost for good, says an operator; `fresh`: there was none (rule C0)."""
+        self.founding.fresh = fresh
         return self._step(now, lambda: self._found(epoch, force))
 
     def coordinate(self, now: int) -> list[RingOutput]:

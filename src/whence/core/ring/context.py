@@ -46,6 +46,8 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
     """The next council that it has accepted, and in which ballot."""
     table: msg.Ledger
     """Without seats: for a lease after a restart a voter says nothing (rule C9)."""
+    rested: bool = False
+    """No vouch ran when this was written, and whoever gives one writes again."""
 
 
 class Memory(msgspec.Struct, frozen=True, array_like=True):

@@ -238,9 +238,6 @@ class Book:
     def table(self, now: int) -> msg.Ledger:
         return msg.Ledger(self.era, self.seats(now), tuple(self.rows.values()))
 
-    def saved(self) -> Vote:
-        return Vote(self.council, self.ballot, self.accepted, msg.Ledger(self.era, (), tuple(self.rows.values())))
-
 
 def merged(tables: Iterable[msg.Ledger]) -> msg.Ledger:
     """What several voters know together: seats and rows of all, the highest of each."""
@@ -278,10 +275,17 @@ class Voting:
         return self.ctx.config.vouch_ns
 
     def resume(self, vote: Vote) -> None:
-        """A voter is back with its disk. It has forgotten which vouches run, so it waits for the last of them."""
+        """A voter is back with its disk. It has forgotten which vouches ran, if any, and waits for the last of them."""
         rows = {row.ticket: row for row in vote.table.rows}
         self.book = Book(vote.council, vote.ballot, vote.accepted, vote.table.era, rows)
-        self.silent_until = self.ctx.now + self.lease
+        self.silent_until = self.ctx.now + (0 if vote.rested else self.lease)
+
+    def memory(self) -> Vote | None:
+        book = self.book
+        if book is None:
+            return None
+        table, rested = book.table(self.ctx.now), not self.silent
+        return Vote(book.council, book.ballot, book.accepted, table._replace(seats=()), rested and not table.seats)
 
     def begin(self, council: msg.Council, table: msg.Ledger) -> None:
         """A council begins with what a quorum of the last one knew; vouches that run get a whole lease (rule C7)."""
@@ -361,7 +365,7 @@ class Voting:
         row = book.row(holder.ticket)
         if not self.newest(row, holder) or self.taken(book, holder):
             return
-        new = (holder.inc, sender) != (row.top, row.owner)
+        new = (holder.inc, sender) != (row.top, row.owner) or not book.seats(self.ctx.now)
         last = max(row.last, (holder.inc, m.seq)) if m.seq else row.last
         book.rows[holder.ticket] = msg.TicketRow(holder.ticket, sender, holder.inc, row.floor, last)
         book.running[holder.ticket] = {holder: self.ctx.now + self.lease}
@@ -731,6 +735,7 @@ class Reform:
         self.willing = willing
         """This process may be asked to vote. A member that may only receive is not, and tells nobody of councils."""
         self.leaving = False  # this process wants to be replaced
+        self.others: list[MemberId] = []  # whom it knew then
         self.proposal: Proposal | None = None
         self.heard: dict[MemberId, int] = {}
         self.gone: dict[MemberId, None] = {}  # voters that want to be replaced
@@ -742,12 +747,29 @@ class Reform:
     def _round(self) -> int:
         return self.ctx.config.round_ns
 
-    def retire(self) -> None:
-        """Ask to be replaced, at once."""
-        self.leaving = True
-        self.urge = max(self.urge, len(self.councils.now.voters))
+    def abstain(self) -> None:
+        self.willing = False
+
+    def retire(self, others: Iterable[MemberId]) -> None:
+        """Ask to be replaced, at once. Who is no voter is not to become one."""
+        self.leaving, self.others, self.urge = True, list(others), max(self.urge, 0)
         if self.councils.seated:
+            self.seek_heirs()
             self.attend()
+        elif self.willing and self.councils.moved is None:
+            self.councils.tell_all(msg.Attend(0, self.councils.me.member, True))
+
+    def seek_heirs(self) -> None:
+        """No voter stays: ask others to vote."""
+        councils, me = self.councils, self.councils.me.member
+        if councils.moved is None and all(voter in self.gone or voter == me for voter in councils.members()):
+            self.volunteers = {}  # some of them may be leaving, too
+            self.tell(self.others, msg.Known(councils.now))
+            self.tell(self.others, msg.Attend(0, me, True))
+
+    def tell(self, members: Iterable[MemberId], message: msg.RingMessage) -> None:
+        for member in members:
+            self.ctx.send(member, message)
 
     # --- a round ---
 
@@ -781,10 +803,19 @@ class Reform:
             councils.tell(ctx.rng.choice(councils.members()), mine)
 
     def on_attend(self, sender: MemberId, m: msg.Attend) -> None:
+        if m.leaving:
+            self.volunteers = {v: at for v, at in self.volunteers.items() if v.member != m.voter}
         if m.voter in self.councils.members():
             self.heard[m.voter] = self.ctx.now
-            if m.leaving:
-                self.gone[m.voter] = None
+            if not m.leaving:
+                self.gone.pop(m.voter, None)
+            elif m.voter not in self.gone:
+                self.gone[m.voter], self.urge = None, max(self.urge, 0)
+                if self.leaving and self.councils.seated:
+                    self.seek_heirs()
+                self.consider()
+                if self.willing and not self.leaving and not self.councils.seated:
+                    self.councils.tell_all(msg.Volunteer(self.councils.moved or self.councils.me))
         book = self.voting.book
         if book is not None and m.council < book.number and not self.voting.silent:
             self._tell_begin(sender, book)
@@ -797,6 +828,8 @@ class Reform:
             self.volunteers = {v: at for v, at in self.volunteers.items() if self.ctx.now - at < self._round}
         if len(self.volunteers) < self.MAX_VOLUNTEERS:
             self.volunteers[m.as_voter] = self.ctx.now
+        if self.leaving:
+            self.consider()
         for voter in self.councils.now.voters:
             # another life at the address of a voter without a disk: suspect the voter at once
             if not voter.disk and voter != m.as_voter and address_of(voter.member) == address_of(sender):
@@ -858,6 +891,7 @@ class Reform:
         unsure = any(v.member != me and ctx.now - self.heard.get(v.member, 0) > late for v in present)
         if self.urge < 3 and unsure:
             return  # it would wait for somebody who may be dead
+        present.sort(key=lambda voter: voter not in want)  # those that stay: of those that leave all may go
         if [v.member for v in present].index(me) < self.urge:
             self.propose(book, want, len(present))
 
@@ -954,7 +988,7 @@ class Reform:
         if self.councils.me.member in [v.member for v in m.now.voters] and (book is None or book.number < m.now.number):
             self.give_up()
             self.heard = dict.fromkeys((voter.member for voter in m.now.voters), self.ctx.now)
-            self.gone = {}
+            self.gone = {voter: None for voter in self.gone if voter in self.heard}
             self.voting.begin(m.now, m.table)
 
 
@@ -999,8 +1033,7 @@ class CouncilRing(Ring):
     def memory(self) -> Memory:
         if self._memory is not None:  # it has not started yet
             return self._memory
-        book = self.voting.book
-        return Memory(self.councils.me.member, self.councils.now, None if book is None else book.saved())
+        return Memory(self.councils.me.member, self.councils.now, self.voting.memory())
 
     def silent(self, now: int) -> dict[MemberId, int]:
         """Voters that have not spoken for longer than a living one would, and for how long (ns). Only an owner, a voter
@@ -1011,11 +1044,18 @@ class CouncilRing(Ring):
         others = [voter for voter in self.councils.members() if voter != self.councils.me.member]
         return {v: now - at for v in others if now - (at := self.councils.spoke.get(v, now)) >= limit}
 
+    @property
+    def safe_at(self) -> int:
+        councils = self.councils
+        others = [voter for voter in councils.members() if voter != councils.me.member]
+        needed = councils.seated and not councils.enough(councils.now.voters, others)
+        return max(super().safe_at, self.voting.silent_until if needed else 0)
+
     # --- begin and end ---
 
     def abstain(self) -> None:
         """Never be a voter: the process is known to be short-lived, or its operator wants it so."""
-        self.reform.willing = False
+        self.reform.abstain()
 
     def start(self, now: int) -> list[RingOutput]:
         return self._step(now, self._start)
@@ -1029,12 +1069,14 @@ class CouncilRing(Ring):
         self.ctx.after(int(self.ctx.rng.random() * self.ctx.config.round_ns / 10), Timer.COUNCIL)
 
     def retire(self, now: int) -> list[RingOutput]:
-        return self._step(now, self.reform.retire)
+        return self._step(now, lambda: self.reform.retire(self.applicant.members))
 
     @property
     def retired(self) -> bool:
-        alone = self.councils.members() == [self.councils.me.member] and not self.applicant.members
-        return self.ctx.holder is None and (alone or not self.councils.seated)
+        """Also when all others leave, too: then there is nobody to be replaced by."""
+        leaving = {address_of(voter) for voter in self.reform.gone}
+        stays = any(address_of(member) not in leaving for member in self.applicant.members)
+        return self.ctx.holder is None and not (stays and self.councils.seated)
 
     def _found(self, epoch: int, force: bool) -> None:
         """Rule C0: a council is made by a decision, when nobody remembers one."""
@@ -1147,6 +1189,8 @@ class CouncilRing(Ring):
             case msg.Begin():
                 self.reform.on_begin(sender, m)
                 self._council_heard()
+                if self.reform.leaving:  # those who still count on this voter believe it
+                    self.reform.tell(self.reform.others, msg.Known(self.councils.now))
 
     def _by_a_voter(self, sender: MemberId) -> bool:
         book = self.voting.book
@@ -1158,6 +1202,8 @@ class CouncilRing(Ring):
 
     def _hear(self, news: msg.RingNews) -> None:
         ctx = self.ctx
+        if isinstance(news, msg.JoinedNews) and Timer.APPLY in ctx.timers and not ctx.table.coordinators():
+            ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0, 0.1)), Timer.APPLY)  # the first one to be heard of
         self.founding.on_news(news)
         gone = news.holder if isinstance(news, msg.ReleasedNews) else None
         if self.seat.settled and ctx.edge is not None and ctx.edge.succ == gone:

@@ -36,7 +36,7 @@ from whence.core.config import Config, Settings
 from whence.core.member import Checkpoint, Member, with_kept
 from whence.core.order import Seal
 from whence.core.order.messages import TicketState
-from whence.core.ports import Contracted, Start
+from whence.core.ports import Contracted, Meet, Start
 from whence.core.recorder import Recorder
 from whence.core.ring import CouncilRing
 from whence.core.ring.context import Memory
@@ -136,7 +136,7 @@ FOUNDING_NS = 60_000_000_000
 """More than joining and the quarantine of a founder take."""
 MAX_KNOWN_PEERS = 256
 PEERS_EVERY = 2.0
-"""Seconds between two looks whether the peers kept in a directory have changed."""
+"""Seconds between two looks at who is there."""
 
 
 @dataclass
@@ -171,17 +171,23 @@ class Entry:
         self.journal: Journal | None = None
         self.ballots: Votes | None = None
         """The voter's memory, where there is no directory."""
+        self.remembered: Memory | None = None  # what is in it
+        self.fresh = False  # this process was never in the cluster, as far as it can know (docs/ring.md, rule C0)
         self.met: Sequence[MemberId] = ()
         """Members that answered."""
         self.writer: TraceWriter | None = None
         """A trace writer of our own: to be closed."""
         self._peers: Sequence[str] = ()
         self._peers_timer: asyncio.TimerHandle | None = None
+        self._seeking: asyncio.Future[None] | None = None
 
     def open(self) -> tuple[Node, Saved | None]:
         """The node, attached to its host but not started, and what the disk holds of its last life."""
         saved = self._load()
-        remembered = self._remember()
+        remembered = self.remembered = self._remember()
+        empty = remembered is None and (saved is None or saved.checkpoint is None) and not self.contacts
+        kept = self.journal is not None or self.ballots is not None
+        self.fresh = empty and (kept or self.host.unknown(self.config.cluster))
         me = self.host.new_id() if self.journal is None else self.host.new_id(self.journal.next_boot)
         if isinstance(self.trace, str | os.PathLike):
             # Now: a path that cannot be written is said before anybody is asked.
@@ -291,6 +297,7 @@ class Entry:
                 node.founds_until = time.monotonic_ns() + FOUNDING_NS
                 voters = self._voters(saved)
                 force = {address_of(v.member) for v in voters} <= {*self.peers} and met.lost(voters)
+                self.fresh = self.fresh and not met.remember
         else:
             told = await self._find_contacts(saved)
         self.met = [answer.member for answer in told]
@@ -299,53 +306,60 @@ class Entry:
         self._record(node, saved)
         node.feed(Start(tuple(self.met)))
         if self.founder:
-            node.found(force)
+            node.found(force, self.fresh)
 
     def _voters(self, saved: Saved | None) -> Sequence[Voter]:
         """The council that the disk remembers."""
-        if saved is None or saved.checkpoint is None:
-            memory = None if self.ballots is None else self.ballots.load()
-        else:
+        memory = self.remembered
+        if saved is not None and saved.checkpoint is not None:
             memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
         return () if memory is None else memory.known.voters
 
     async def _find_contacts(self, saved: Saved | None) -> list[Answer]:
-        goes_on = (saved is not None and saved.checkpoint is not None) or self.ballots is not None
-        known = self.known_peers() if goes_on else []
-        if self.contacts or known:
-            may_be_alone = goes_on or not self.contacts
+        voted = self.remembered is not None and self.remembered.vote is not None
+        may_be_alone = voted or (saved is not None and saved.checkpoint is not None) or not self.contacts
+        if asked := self._asked():
             patience = min(KNOWN_PEERS_WAIT, self.timeout) if may_be_alone else self.timeout
             try:
-                return await find(self.host, self.config.cluster, [*self.contacts, *known], patience)
-            except NotJoined:
+                return await find(self.host, self.config.cluster, asked, patience)
+            except NotJoined as error:
                 if not may_be_alone:
                     raise
+                log.warning("%s; this member goes on alone with what it remembers, and keeps asking", error)
         return []
 
     # -- peers of the last life -----------------------------------------------------------------------------------
 
-    def known_peers(self) -> list[str]:
-        """The addresses of the peers when they were last written down."""
-        if self._home is None:
-            return []
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode((self._home / "peers").read_bytes(), type=list[str])
-        return []
+    def _asked(self) -> list[str]:
+        """The contacts, and the addresses of the peers when they were last written down."""
+        known: list[str] = []
+        if self._home is not None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                known = msgspec.json.decode((self._home / "peers").read_bytes(), type=list[str])
+        return [*dict.fromkeys((*self.contacts, *self.peers, *known))]
 
     def keep_peers(self, node: Node) -> None:
-        """Write the peers down now and then, so that a restart finds somebody even if the contacts are gone."""
-        if self._home is None or node.closed:
+        """Now and then: write the peers down, for a restart without contacts; alone, ask the contacts again."""
+        if node.closed:
             return
         peers = [address_of(m) for m in node.member.members()[1 : MAX_KNOWN_PEERS + 1]]
-        if peers and peers != self._peers:
+        if not peers and (asked := self._asked()) and (self._seeking is None or self._seeking.done()):
+            self._seeking = asyncio.ensure_future(self._seek(node, asked))
+        elif peers and self._home is not None and peers != self._peers:
             self._peers = peers
             with contextlib.suppress(OSError):  # only hints, so nothing is synced; private: where members are is secret
                 write_whole(self._home / "peers", msgspec.json.encode(peers), private=True)
         self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self.keep_peers, node)
 
+    async def _seek(self, node: Node, asked: Sequence[str]) -> None:
+        with contextlib.suppress(NotJoined, UsageError):
+            met = await find(self.host, self.config.cluster, asked, PEERS_EVERY)
+            node.feed(Meet(tuple(answer.member for answer in met)))
+
     def close(self) -> None:
-        if self._peers_timer is not None:
-            self._peers_timer.cancel()
+        for running in (self._peers_timer, self._seeking):
+            if running is not None:
+                running.cancel()
         if self.journal is not None:
             self.journal.close()
         if self.ballots is not None:

@@ -123,6 +123,7 @@ class Host:
         self._transport: TcpTransport | MemoryTransport | None = None
         self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
+        self._known_in: set[str] = set()
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._deciding: set[asyncio.Future[None]] = set()
         self._told: set[tuple[str, str]] = set()
@@ -204,6 +205,7 @@ class Host:
         if node.cluster in self._nodes:
             raise UsageError(f"this host is in cluster {node.cluster!r} already")
         self._nodes[node.cluster] = node
+        self._known_in.add(node.cluster)
 
     def detach(self, node: Node) -> None:
         if self._nodes.get(node.cluster) is node:
@@ -217,6 +219,10 @@ class Host:
     def stays_put(self) -> bool:
         """Its address was chosen, so a restarted process can have it again."""
         return not self.in_memory and parse_address(self.advertise or self.listen)[1] != 0
+
+    def unknown(self, cluster: str) -> bool:
+        """No member of this cluster can know its address: the system has just chosen it."""
+        return parse_address(self.advertise or self.listen)[1] == 0 and cluster not in self._known_in
 
     @property
     def clusters(self) -> list[str]:

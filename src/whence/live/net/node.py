@@ -206,10 +206,10 @@ class Node:
         self._commands.append(command)
         self._wanted()
 
-    def found(self, force: bool = False) -> None:
+    def found(self, force: bool = False, fresh: bool = False) -> None:
         """Found the ring; `unfounded` says why not, if that is refused."""
         self.unfounded = ""
-        self.feed(FoundRing(force))
+        self.feed(FoundRing(force, fresh))
 
     def begin(self, now: int) -> Batch | None:
         """Open a batch, whose events are published at this time. Its frames leave in the next step, which is wanted
@@ -471,10 +471,11 @@ class Node:
         if batch is not None:
             self._unsettled.remove(batch)
             batch.settle()
-        if stands or (delivered and not self._could_publish):  # perhaps it has caught up with its ticket's past
+        if stands or not self._could_publish:  # perhaps it has caught up with its ticket's past, or waits no longer
             could, self._could_publish = self._could_publish, self.member.may_publish
             if could != self._could_publish:
                 self.silent_since = None if self._could_publish else self._now
+                stands = True
         if delivered or stands:
             waiting, self.changed.waiting = self.changed.waiting, {}
             for waiter in waiting:  # as `Signal.tell` does

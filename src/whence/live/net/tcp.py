@@ -429,6 +429,8 @@ class Peer(asyncio.Protocol):
     def _why(self, error: Exception) -> str:
         if self.owner.client_tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
             return failed_handshake(error)
+        if isinstance(error, ConnectionRefusedError):
+            return "Connection refused: nobody listens there"
         return getattr(error, "strerror", None) or str(error) or "no answer"
 
     @contained

@@ -281,6 +281,51 @@ def test_a_leaver_is_replaced_before_it_goes() -> None:
     assert [v.member for v in w.newest()] == [w.lives["p2"]]
 
 
+@pytest.mark.parametrize("voters", [1, 2, 3, 5])
+def test_all_may_go_at_once(voters: int) -> None:
+    """Nobody waits to be replaced by one that leaves, too."""
+    w = form(4, voters)
+    for name, me in w.lives.items():
+        w.introduce(me)
+        w.drop(name)
+        w.act(me, lambda ring, now: ring.retire(now))
+    assert w.run(0.5, lambda: all(w.ring(me).retired for me in w.lives.values()))
+
+
+def test_who_stays_is_asked_to_vote() -> None:
+    """All voters leave; a member that never voted is the next council."""
+    w = form(4, 2)
+    w.enter("new", wants=False)
+    w.introduce(w.lives["new"])
+    for name in ("p0", "p1"):
+        me = w.lives[name]
+        w.ring(me).contacts([w.lives["new"]])
+        w.drop(name)
+        w.act(me, lambda ring, now: ring.retire(now))
+    assert w.run(2, lambda: all(w.named(name).retired for name in ("p0", "p1")))
+    assert [v.member for v in w.newest()] == [w.lives["new"]]
+
+
+def test_a_voter_that_vouched_for_nobody_speaks_at_once_after_a_restart() -> None:
+    """Rule C9. Its disk says so, also after an earlier restart in whose silence nothing was promised."""
+    name, w = "p0", CouncilWorld(settings(), 5)
+    w.enter(name, disk=True)
+    w.found_by(name)
+    voter = w.named(name).voting
+    assert voter.memory() is not None and not voter.memory().rested
+    w.drop(name)
+    w.run(0.1)
+    assert voter.memory().rested
+    w.kill(name, 0.1)
+    w.run(0.2)
+    assert not w.named(name).voting.silent
+    w.want(name)
+    assert w.run(2, w.everybody)
+    w.kill(name, 0.1)
+    w.run(0.2)
+    assert w.named(name).voting.silent and not w.named(name).voting.memory().rested
+
+
 def test_the_last_one_may_go_at_once() -> None:
     w = CouncilWorld(settings(), 5)
     w.enter("p0", wants=False)
