@@ -343,7 +343,9 @@ async def test_the_disk_writes_a_step_once(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Files, "write", counted)
     monkeypatch.setattr(Files, "sync", lambda self, fd: None)
-    rng, net, events = random.Random(1), MemoryNetwork(), 1000 * count
+    rng, net = random.Random(1), MemoryNetwork()
+    steps = max(1000, 3000 // count)  # so many that one generation more or less is little
+    events = steps * count
     monkeypatch.setitem(Journal.__init__.__kwdefaults__, "rotate_bytes", 1)  # new generations count, too
     common: dict[str, Any] = {"transport": net, "settings": fast()}
     async with (
@@ -356,7 +358,7 @@ async def test_the_disk_writes_a_step_once(tmp_path: Path, monkeypatch: pytest.M
         await three_voters(a)
         readers = [asyncio.create_task(collect(each, events)) for each in (a, b, c)]
         before = written
-        for n in range(1000):
+        for n in range(steps):
             publisher = (ours, theirs)[n % 2]
             await publisher.publish_many([rng.randbytes(100) for _ in range(count)])
         await asyncio.gather(*readers)
