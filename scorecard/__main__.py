@@ -20,10 +20,11 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from scorecard import verdicts
 from scorecard.runs import RUNS, SETTINGS, Stage
-from scorecard.switch import Network, unmake
+from scorecard.switch import Network, claim, unmake
 from scorecard.systems import SYSTEMS, System
+
+from scorecard import verdicts
 
 OUT = Path("out/scorecard")
 MOST_S = 285.0
@@ -65,6 +66,7 @@ def main() -> int:
 def measure(systems: list[System], settings: list[str], out: Path) -> int:
     """The controls, then each system; then the table of all there is."""
     signal.signal(signal.SIGTERM, interrupted)
+    claim(str(out))
     network = Network()
     try:
         with tempfile.TemporaryDirectory(prefix="scorecard-") as folder:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 class Log:
     def __init__(self, path: str) -> None:
-        self._file = Path(path).open("a", buffering=1)
+        self._file = Path(path).open("a", buffering=1)  # noqa: SIM115
 
     def __call__(self, kind: str, value: str) -> None:
         self._file.write(f'[{time.monotonic_ns()}, "{kind}", {json.dumps(value)}]\n')

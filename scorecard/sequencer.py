@@ -1,4 +1,4 @@
-"""The control that has a total order: every line that a client sends goes to all clients in the order of its arrival."""
+"""The control that has a total order: every line of a client goes to all clients in the order of its arrival."""
 
 from __future__ import annotations
 

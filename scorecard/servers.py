@@ -118,7 +118,8 @@ def rabbit(places: tuple[str, ...], plugins: str = "", cluster: bool = False) ->
             d.mkdir(exist_ok=True)
             (d / ".erlang.cookie").write_text("SCORECARDCOOKIE")
             (d / ".erlang.cookie").chmod(0o400)
-            text = f"loopback_users = none\ndefault_user = score\ndefault_pass = score\nlisteners.tcp.1 = {ADDRESS[p]}:5672\n"
+            text = "loopback_users = none\ndefault_user = score\ndefault_pass = score\n"
+            text += f"listeners.tcp.1 = {ADDRESS[p]}:5672\n"
             if cluster:
                 text += "cluster_formation.peer_discovery_backend = classic_config\n"
                 text += "".join(
@@ -190,7 +191,8 @@ def mosquitto(places: tuple[str, ...], qos: int, links: tuple[tuple[str, str], .
             d = folder / f"mosquitto-{p}"
             d.mkdir(exist_ok=True)
             d.chmod(0o777)
-            text = f"listener 1883 {ADDRESS[p]}\nallow_anonymous true\nuser root\npersistence true\npersistence_location {d}/\n"
+            text = f"listener 1883 {ADDRESS[p]}\nallow_anonymous true\nuser root\n"
+            text += f"persistence true\npersistence_location {d}/\n"
             for x, y in links:
                 if x == p:
                     text += (
@@ -293,7 +295,8 @@ def ircd(folder: Path) -> list[Server]:
         for x in TRIO:
             if x != p and "b" in (x, p):  # a tree: a - b - c
                 text += (
-                    f"[Server]\nName = {x}.irc.test\nMyPassword = pw\nPeerPassword = pw\nPassive = {'no' if p != 'b' else 'yes'}\n"
+                    f"[Server]\nName = {x}.irc.test\nMyPassword = pw\nPeerPassword = pw\n"
+                    f"Passive = {'no' if p != 'b' else 'yes'}\n"
                     f"Host = {ADDRESS[x]}\nPort = 6667\n"
                 )
         (folder / f"ircd-{p}.conf").write_text(text)

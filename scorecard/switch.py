@@ -25,6 +25,7 @@ import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -96,9 +97,19 @@ class Wires:
 # -- namespaces
 
 
+prefix = "score"
+"""Of the namespaces. `claim` makes it one's own: several scorecards can run side by side."""
+
+
+def claim(what: str) -> None:
+    """Namespaces of one's own, with the same names in the next call: what this one left is found then."""
+    global prefix
+    prefix = f"score{zlib.crc32(what.encode()):08x}"
+
+
 def name(place: str) -> str:
     """Of the namespace of a place."""
-    return f"score-{place}"
+    return f"{prefix}-{place}"
 
 
 def enter(place: str) -> list[str]:
@@ -209,7 +220,7 @@ class Network:
     def __init__(self) -> None:
         make()
         self._switch = subprocess.Popen(
-            [sys.executable, str(Path(__file__))],
+            [sys.executable, str(Path(__file__)), prefix],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -233,6 +244,7 @@ class Network:
 
 
 if __name__ == "__main__":
+    prefix = sys.argv[1]
     switch = Switch()
     print("ready", flush=True)
     switch.run()
