@@ -97,6 +97,21 @@ def test_a_java_that_will_do_is_preferred(
     assert found() == str(home / "bin" / "java")
 
 
+@pytest.mark.long
+def test_a_machine_that_knows_neither_its_name_nor_localhost(tmp_path: Path) -> None:
+    """And has AWS keys, for which Java looks up the machine's name."""
+    (tmp_path / "hosts").touch()
+    nameless = f"mount --bind {tmp_path}/hosts /etc/hosts && mount --bind {tmp_path}/hosts /etc/resolv.conf"
+    script = f'{nameless} && hostname nowhere && exec "$@"'
+    alone = ["unshare", "--mount", "--uts", "--map-root-user", "sh", "-c", script, "sh"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("names cannot be taken away here (that takes root, or namespaces of a user)")
+    count = "from whence.audit import session; print(session('local[1]').range(7).rdd.map(str).count())"
+    env = {**os.environ, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+    done = subprocess.run([*alone, sys.executable, "-c", count], env=env, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout == "7\n", done.stderr
+
+
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark Connect's packages are installed")
 def test_spark_connect_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"needs grpc.*whence\[connect\]"):

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,7 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may lead nowhere
+        _nameless(conf, place)
     else:  # what is unpacked has files, so that numba finds what was kept, and keeps what it compiles
         conf.set("spark.executorEnv.PYTHONPATH", _UNPACKED)
     log = place / "spark.log"
@@ -143,6 +145,25 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
             why = str(error) if isinstance(error, OSError) else last.strip()[:400] or str(error)
             raise UsageError(f"Spark did not start on {master}: {why}") from error
     return SparkSession(context)
+
+
+def _nameless(conf: SparkConf, place: Path) -> None:
+    """What to do on a machine that does not know `localhost`, or its own name. PySpark binds the first; Java looks up
+    the second if AWS keys are in the environment, and then is given a list of names, which is all that it knows."""
+    name = socket.gethostname()
+    if not _leads_somewhere("localhost"):
+        conf.set("spark.python.unix.domain.socket.enabled", "true")
+        conf.set("spark.python.unix.domain.socket.dir", str(place))
+    if any(each.startswith("AWS_") for each in os.environ) and not _leads_somewhere(name):
+        (place / "hosts").write_text(f"127.0.0.1 localhost {name}\n")
+        conf.set("spark.driver.defaultJavaOptions", f"-Djdk.net.hosts.file={place / 'hosts'}")
+
+
+def _leads_somewhere(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
