@@ -76,10 +76,13 @@ class Adapter:
     def task(self, coroutine) -> None:
         self._tasks.append(asyncio.create_task(coroutine))
 
-    def cancel(self) -> None:
-        for t in self._tasks:
+    async def cancel(self) -> None:
+        """End what reads: nothing of an old connection is delivered beside a new one."""
+        tasks, self._tasks = self._tasks, []
+        for t in tasks:
             t.cancel()
-        self._tasks.clear()
+        if tasks:
+            await asyncio.wait(tasks, timeout=2)
 
     async def answerer(self) -> None:
         while True:
@@ -183,8 +186,8 @@ class RedisPubSub(Adapter):
         await self.r.publish(self.topic(value), value)
 
     async def close(self) -> None:
-        self.cancel()
         r, self.r = self.r, None
+        await self.cancel()
         if self.ps:
             await self.ps.aclose()
         await r.aclose()
@@ -242,7 +245,7 @@ class RedisSharded(RedisPubSub):
 
     async def close(self) -> None:
         self._closed = True
-        self.cancel()
+        await self.cancel()
         for r in self.nodes.values():
             await r.aclose()
 
@@ -277,8 +280,8 @@ class RedisStreams(Adapter):
         await self.r.xadd(self.topic(value), {"v": value})
 
     async def close(self) -> None:
-        self.cancel()
         r, self.r = self.r, None
+        await self.cancel()
         await r.aclose()
 
 
@@ -384,7 +387,7 @@ class Postgres(Adapter):
 
     async def close(self) -> None:
         self._closed = True
-        self.cancel()
+        await self.cancel()
         await self.w.close()
         if self.topics():
             await self.l.close()
@@ -414,7 +417,7 @@ class Zmq(Adapter):
         await self.pub.send(f"{self.topic(value)} {value}".encode())
 
     async def close(self) -> None:
-        self.cancel()
+        await self.cancel()
         self.pub.close(0)
         self.sub.close(0)
         self.ctx.term()
@@ -527,7 +530,7 @@ class Mesh(Adapter):
 
     async def close(self) -> None:
         self._closed = True
-        self.cancel()
+        await self.cancel()
         self.server.close()
         for w in self.out.values():
             w.close()
@@ -549,7 +552,7 @@ class Sequencer(Adapter):
         self.writer.write(value.encode() + b"\n")
 
     async def close(self) -> None:
-        self.cancel()
+        await self.cancel()
         self.writer.close()
 
 
@@ -623,7 +626,7 @@ class Cpg(Adapter):
 
     async def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self.fd)
-        self.cancel()
+        await self.cancel()
         self.lib.cpg_finalize(self.handle)
 
 
@@ -660,7 +663,7 @@ class Irc(Adapter):
 
     async def close(self) -> None:
         self._closed = True
-        self.cancel()
+        await self.cancel()
         self.w.close()
 
 
@@ -693,7 +696,7 @@ class Whence(Adapter):
         await self.publisher.publish(value.encode())
 
     async def close(self) -> None:
-        self.cancel()
+        await self.cancel()
         await self._stack.aclose()
 
 
