@@ -73,29 +73,29 @@ def cells(folder: Path, system: System) -> dict[tuple[str, str], Cell]:
 
 
 def shown(cell: Cell | None) -> str:
-    """`310 of 1,200 (80-130)`: the sum over all runs, and the least and the most of one run."""
+    """`31/800(12-19)`: inverted of asked in all runs, and the least and the most of one run. `0/4(10s)`: it waited, the
+    longest time in brackets."""
     if cell is None:
         return "-"
-    text = f"{cell.total:,} of {cell.sum('asked'):,}"
+    text = f"{cell.total}/{cell.sum('asked')}"
     if len(cell.inverted) > 1 and cell.total:
-        text += f" ({min(cell.inverted):,}-{max(cell.inverted):,})"
-    waited = sum(fact.get("waited", 0) for fact in cell.facts)
-    if waited:
-        text += f", waits {max(fact['held_s'] for fact in cell.facts):g} s"
+        text += f"({min(cell.inverted)}-{max(cell.inverted)})"
+    if sum(fact.get("waited", 0) for fact in cell.facts):
+        text += f"({max(fact['held_s'] for fact in cell.facts):g}s)"
     return text
 
 
 def verdict(system: System, layout: str, found: dict[str, Cell]) -> str:
     """Against what the documentation promises."""
     if layout not in system.promise.order:
-        return "nothing promised here"
+        return "none"
     return "broken" if any(cell.total for cell in found.values()) else "kept"
 
 
 def page(out: Path, keys: list[str]) -> str:
     """The table, in Markdown."""
     settings = list(RUNS)
-    head = ["system", "subjects", *settings, "lost / orphaned / doubled", "ms", "verdict"]
+    head = ["system", "subjects", *settings, "lost", "doubled", "ms", "promise"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for key in keys:
         system, every = SYSTEMS[key], cells(out / key, SYSTEMS[key])
@@ -103,11 +103,10 @@ def page(out: Path, keys: list[str]) -> str:
             found = {setting: cell for (where, setting), cell in every.items() if where == layout}
             if not found:
                 continue
-            beside = [sum(cell.sum(name) for cell in found.values()) for name in ("lost", "orphans")]
-            beside.append(sum(cell.doubled for cell in found.values()))
+            lost, orphans = (sum(cell.sum(name) for cell in found.values()) for name in ("lost", "orphans"))
             delays = [f["delay_ms"] for f in found["plain"].facts if f["delay_ms"]] if "plain" in found else []
-            ms = f"{sorted(delays)[len(delays) // 2]:g}" if delays else "-"
-            row = [system.label, layout, *[shown(found.get(s)) for s in settings]]
-            row += [" / ".join(f"{n:,}" for n in beside), ms, verdict(system, layout, found)]
+            row = [system.label, layout, *[shown(found.get(s)) for s in settings], f"{lost}({orphans})"]
+            row += [str(sum(cell.doubled for cell in found.values()))]
+            row += [f"{sorted(delays)[len(delays) // 2]:.2g}" if delays else "-", verdict(system, layout, found)]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
