@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from scorecard.runs import RUNS, SETTINGS, Stage
-from scorecard.switch import Network, claim, unmake
+from scorecard.switch import Network, claim
 from scorecard.systems import SYSTEMS, System
 
 from scorecard import verdicts
@@ -88,9 +88,9 @@ def measure(systems: list[System], settings: list[str], out: Path) -> int:
         print("stopped; the next call goes on from here", file=sys.stderr)
         return 130
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
+        for sign in (signal.SIGINT, signal.SIGTERM):  # a second one must not leave anything behind
+            signal.signal(sign, signal.SIG_IGN)
         network.close()
-        unmake()
     done = [key for key in SYSTEMS if (out / key / "verdicts").exists()]
     (out / "table.md").write_text(verdicts.page(out, done))
     print(verdicts.page(out, [key for key in done if key in {s.key for s in systems}]))

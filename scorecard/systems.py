@@ -58,7 +58,8 @@ class System:
     slow_from: str = ""
     """The other end of the link to c that is slow, cut or held; "": a, or s with one server."""
     patience: float = 4.0
-    """Seconds without a delivery after which what is missing is lost: longer than the system's own timers."""
+    """Seconds without a delivery after which what is missing is lost: longer than the system's own timers. JetStream
+    redelivers after 30 s."""
 
     def missing(self) -> list[str]:
         """What it needs and is not there."""
@@ -226,6 +227,7 @@ SYSTEMS = {
             layouts=BOTH,
             single=True,
             one_by_one=True,
+            patience=34,
         ),
         System(
             "jetstream-cluster",
@@ -238,6 +240,7 @@ SYSTEMS = {
             layouts=BOTH,
             opt={"replicas": 3},
             one_by_one=True,
+            patience=34,
         ),
         System(
             "redis-1",
