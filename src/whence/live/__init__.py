@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from whence.live.metrics import MetricsServer, ask
     from whence.live.objects import Counter, Document, Objects, Registers
     from whence.live.objects.live import Live
-    from whence.live.requests import Heard, Requests
+    from whence.live.requests import Letter, Requests
 
 __getattr__, __dir__ = exports(
     __name__,
@@ -27,7 +27,7 @@ __getattr__, __dir__ = exports(
         "metrics": "MetricsServer ask",
         "objects": "Counter Document Objects Registers",
         "objects.live": "Live",
-        "requests": "Heard Requests",
+        "requests": "Letter Requests",
     },
 )
 
@@ -37,7 +37,7 @@ __all__ = [
     "Counter",
     "Document",
     "Door",
-    "Heard",
+    "Letter",
     "Live",
     "MetricsServer",
     "Objects",

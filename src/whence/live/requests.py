@@ -34,7 +34,7 @@ MAX_PENDING: Final = 4096
 REPLY_S: Final = 10.0
 
 
-class _Letter(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+class _Wire(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 62)]
     asker: Annotated[str, msgspec.Meta(max_length=255)]
     """Of a reply; empty in a request, whose asker is its origin."""
@@ -42,10 +42,10 @@ class _Letter(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unk
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Letter).decode
+_decode = msgspec.msgpack.Decoder(_Wire).decode
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class Letter(msgspec.Struct, frozen=True, gc=False):
     """An event as `Requests.hear` reads it."""
 
     event: Event
@@ -83,33 +83,33 @@ class Requests:
         try:
             async with asyncio.timeout(timeout), self._room:
                 self._pending[number] = future
-                await self._publisher.publish(MARK + _encode(_Letter(number, "", checked(payload))))
+                await self._publisher.publish(MARK + _encode(_Wire(number, "", checked(payload))))
                 return await future
         except TimeoutError:
             raise TimedOut(f"no reply to request {number} within {timeout:g} s") from None
         finally:
             self._pending.pop(number, None)
 
-    def hear(self, event: Event) -> Heard:
+    def hear(self, event: Event) -> Letter:
         """Read an event; a reply wakes the `ask` that waits for it. To be called with every event."""
         if event.payload[:1] != MARK:
-            return Heard(event, event.payload)
+            return Letter(event, event.payload)
         try:
-            letter = _decode(memoryview(event.payload)[1:])
+            wire = _decode(memoryview(event.payload)[1:])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return Heard(event, event.payload)  # somebody else's
-        if not letter.asker:
-            return Heard(event, letter.payload, event.origin, letter.number)
-        if letter.asker == self._publisher.node.me:
-            future = self._pending.pop(letter.number, None)
+            return Letter(event, event.payload)  # somebody else's
+        if not wire.asker:
+            return Letter(event, wire.payload, event.origin, wire.number)
+        if wire.asker == self._publisher.node.me:
+            future = self._pending.pop(wire.number, None)
             if future is not None and not future.done():
-                future.set_result(letter.payload)
+                future.set_result(wire.payload)
             else:
                 self.unmatched += 1
-        return Heard(event, letter.payload, letter.asker, letter.number, True)
+        return Letter(event, wire.payload, wire.asker, wire.number, True)
 
-    async def reply(self, request: Heard, payload: bytes) -> str:
+    async def reply(self, request: Letter, payload: bytes) -> str:
         """Publish the reply to a request; returns the id of the event."""
         if not request.wants_reply:
             raise UsageError("reply(heard, ...) takes a request: heard.wants_reply says whether it is one")
-        return await self._publisher.publish(MARK + _encode(_Letter(request.number, request.asker, checked(payload))))
+        return await self._publisher.publish(MARK + _encode(_Wire(request.number, request.asker, checked(payload))))

@@ -11,7 +11,7 @@ import pytest
 import whence
 from tests.live.net.live import assert_causal, fast, several
 from whence.audit.trace import MemoryTrace
-from whence.live import Heard, Requests
+from whence.live import Letter, Requests
 from whence.testing import MemoryNetwork
 
 
@@ -21,7 +21,7 @@ class Side:
     def __init__(self, cluster: whence.Cluster, publisher: whence.Publisher, answers: bool) -> None:
         self.cluster, self.answers = cluster, answers
         self.requests = Requests(publisher)
-        self.heard: list[Heard] = []
+        self.heard: list[Letter] = []
 
     async def read(self) -> None:
         async for event in self.cluster.events():
