@@ -279,10 +279,14 @@ class Publisher:
             await batch.stored()
 
     @property
+    def node(self) -> Node:
+        """The node that it publishes at."""
+        return self._tickets.node
+
+    @property
     def ticket(self) -> int | None:
         """The ticket it holds now. None while it has none, and in a cluster without tickets."""
-        node = self._tickets.node
-        return node.ticket if node.member.may_publish else None
+        return self.node.ticket if self.node.member.may_publish else None
 
     async def ready(self) -> None:
         """Wait until it may publish. Raises NoTicket after the publisher's timeout."""

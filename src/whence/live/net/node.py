@@ -134,6 +134,8 @@ class Node:
     """When its host wakes it."""
     silent_since: int | None = None
     """When it could last publish, or was first to, in the member's time; None while it can."""
+    on_crowd: Callable[[], None] | None = None
+    """Called when this member, an owner, had to refuse somebody because all tickets are taken."""
     used_at = 0
     """When it last began to publish."""
     _could_publish = False
@@ -175,8 +177,6 @@ class Node:
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
-        self.on_crowd: Callable[[], None] | None = None
-        """Called when this member, an owner, had to refuse somebody because all tickets are taken."""
         self.changed = Signal()
         """Told after a step in which the member joined or left, its ticket or the view changed, it gave an event up,
         or the backlog moved."""
