@@ -169,7 +169,6 @@ YJS = Promise(
     "and multiple times.",
     "https://docs.yjs.dev/api/document-updates",
 )
-AUTOMERGE = Promise(NONE_FOUND, "https://automerge.org/docs")
 
 SYSTEMS = {
     system.key: system
@@ -443,18 +442,6 @@ SYSTEMS = {
             NPM,
             client="js:yjs.mjs",
             opt={"mesh": True},
-        ),
-        System(
-            "automerge",
-            "Automerge-repo, mesh",
-            "automerge",
-            AUTOMERGE,
-            ("js:@automerge/automerge-repo",),
-            NPM,
-            client="js:automerge.mjs",
-            rate=50,
-            count=100,
-            one_by_one=True,
         ),
     )
 }
