@@ -26,7 +26,7 @@ from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.live.events import Event, EventBatch, Events
+from whence.live.events import Event, EventBatch, Events, reading
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
 from whence.live.net.host import Host, boot_ns
@@ -234,6 +234,19 @@ class Cluster:
                 yield batch
 
         return read()
+
+    async def checkpoint(self) -> None:
+        """Return when it is on disk that all events handed out so far are processed, and with `state` the state that
+        has them: after a `kill -9` none of them comes again. Called by the task that reads, between two events;
+        elsewhere it waits until the reader asks for the next one. Without it the state is written now and then, and the
+        events since come again (`Event.replayed`)."""
+        if self._node.scribe is None:
+            raise UsageError("a checkpoint needs a directory: whence.join(..., directory=...)")
+        if (reader := self._reader) is not None:
+            if not reading(self._node):
+                await self.wait_for(lambda: not reader.in_hand)
+            reader.processed()
+        await self._node.checkpoint()
 
     # -- publishing ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,9 @@ Rules of this file:
    with what is left of it, before any later call.
 3. Publishing waits for slow peers, and for the own application to read (backpressure); but never for a reader that is
    itself waiting for this publish.
-4. `copies=k` waits after that until k members hold the event (`order.copies`). The calls behind it do not wait for it.
+4. An accepted event waits for the journal, where there is one, before it leaves: many share one sync (group commit).
+   `durable` waits for that, too; `copies=k` waits until k members hold the event (`order.copies`), which comes later
+   still. The calls behind either do not wait for it.
 5. A publish that need not wait does not suspend: what is published in one turn of the loop leaves at its end, in frames
    of many events. When a frame is full, the publisher lets the loop turn.
 """
@@ -222,6 +224,7 @@ class Publisher:
         self._waits_for_reader = wait_for_reader
         self._timeout = timeout
         self._entered = False
+        self._last: Batch | None = None  # the last one that took events of it
         self._waiting: dict[_Call, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
         self._turn = Signal()
 
@@ -232,9 +235,20 @@ class Publisher:
         self._entered = True
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
         self._entered = False
-        await finish(self._tickets.release())
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await finish(self._tickets.release())
+
+    async def flush(self) -> None:
+        """Wait until the journal, if there is one, has all that was published through it. Leaving the block does so.
+        Raises ClusterClosed if the node has stopped before."""
+        batch, self._last = self._last, None
+        if batch is not None and batch.waits:
+            await batch.stored()
 
     @property
     def ticket(self) -> int | None:
@@ -250,49 +264,63 @@ class Publisher:
             reason = self._tickets.why_none()
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
-    async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
-        """Publish one event; returns its id when it is on its way, and in the journal if there is one.
+    async def publish(
+        self, payload: bytes, *, durable: bool = False, copies: int = 1, timeout: float = COPIES_TIMEOUT
+    ) -> str:
+        """Publish one event; returns its id when it is accepted, before anybody can answer it.
 
-        `copies`: return only when so many members hold the event, this one among them. With 2 it survives the crash of
-        any one member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
+        It leaves at the end of this turn of the loop, or when the journal has it. If this process is killed before,
+        nobody ever sees the event. `durable`: return only when the journal has it; it needs a `directory`. `copies`:
+        return only when so many members hold the event, this one among them. With 2 it survives the crash of any one
+        member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
 
-        Waits for slow peers and for the own application to read; else it returns at once, and the event leaves at the
-        end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
-        event is out: `published` tells the two apart."""
+        Waits for slow peers, for a journal that is far behind, and for the own application to read. Cancelled before
+        the event is accepted, it publishes nothing; cancelled later, the event is out: `published` tells the two
+        apart."""
         data = payload if type(payload) is bytes and len(payload) <= MAX_PAYLOAD_BYTES else checked(payload)
         if not self._entered:
             self._check()
-        batch = self._tickets.batch() if copies == 1 and not self._waiting else None
+        batch = self._tickets.batch() if copies == 1 and not durable and not self._waiting else None
         if batch is None:
-            return (await self.publish_many((data,), copies=copies, timeout=timeout))[0]
+            return (await self.publish_many((data,), durable=durable, copies=copies, timeout=timeout))[0]
         event_id = batch.add(data)
+        self._last = batch
         self.published += 1
-        if batch.full or batch.waits:
-            await self._turn_loop(batch)
+        if batch.full:
+            await asyncio.sleep(0)  # rule 5
         return event_id
 
     async def publish_many(
-        self, payloads: Sequence[bytes], *, copies: int = 1, timeout: float = COPIES_TIMEOUT
+        self,
+        payloads: Sequence[bytes],
+        *,
+        durable: bool = False,
+        copies: int = 1,
+        timeout: float = COPIES_TIMEOUT,
     ) -> Sequence[str]:
         """Publish events in this order, many in one frame. Returns their ids. An error that is a `NotPublished` has in
-        its `published` the ids of those that were published before it. `copies` and `timeout` as in `publish`, for all
-        of them."""
+        its `published` the ids of those that were published before it. `durable`, `copies` and `timeout` as in
+        `publish`, for all of them."""
         call = _Call(*self._checked(payloads))
+        if durable and self._tickets.node.scribe is None:
+            raise UsageError("durable=True needs a member with a directory: whence.join(..., directory=...)")
         if copies != 1:
             self._tickets.check_copies(copies)
-        ids = await self._publish(call)
+        ids = await self._publish(call, durable)
         if copies > 1 and ids:
             await self._tickets.copied(ids, copies, timeout)
         return ids
 
-    async def _publish(self, call: _Call) -> EventIds:
+    async def _publish(self, call: _Call, durable: bool) -> EventIds:
         self._check()
         self._waiting[call] = None
         try:
             while call in self._waiting:
                 await self._go_on(call)
-            if call.batch is not None:
-                await self._turn_loop(call.batch)
+            if call.batch is not None and durable:
+                await call.batch.stored()
+            elif call.batch is not None and call.batch.full:
+                await asyncio.sleep(0)  # rule 5
         except NotPublished as error:
             error.published = tuple(call.ids)
             raise
@@ -314,7 +342,7 @@ class Publisher:
         if batch is not None:
             self._accept_waiting(batch, call)
             if call in self._waiting:
-                await self._turn_loop(batch)
+                await asyncio.sleep(0)  # rule 5
 
     def _first(self) -> _Call | None:
         return next(iter(self._waiting), None)
@@ -323,7 +351,7 @@ class Publisher:
         """The calls that wait, in order, until the batch is full."""
         for call in list(self._waiting):
             try:
-                call.batch = batch
+                call.batch = self._last = batch
                 while len(call.ids) < len(call.events):
                     self._accept(batch, call)
                     if batch.full:
@@ -346,13 +374,6 @@ class Publisher:
             size = sum(map(len, part))
         batch.add_all(part, size, ids)
         self.published += len(part)  # rule 1
-
-    async def _turn_loop(self, batch: Batch) -> None:
-        """Rule 5; and where there is a journal, it has to have the events first."""
-        if batch.waits:
-            await batch.stored()
-        elif batch.full:
-            await asyncio.sleep(0)
 
     def _checked(self, payloads: Sequence[bytes]) -> tuple[Sequence[bytes], int]:
         """The payloads, if all of them can be published, and how many bytes they have together."""

@@ -211,7 +211,7 @@ async def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells(tmp_p
             await early
         assert publisher.published == 0
         await publisher.ready()
-        late = asyncio.create_task(publisher.publish(b"out"))
+        late = asyncio.create_task(publisher.publish(b"out", durable=True))
         while not publisher.published:
             await asyncio.sleep(0)
         late.cancel()  # it waits for the journal

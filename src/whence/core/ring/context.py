@@ -479,21 +479,18 @@ class Context:
     def say(self, output: RingOutput) -> None:
         self.out.append(output)
 
-    def reject(self, to: MemberId, nonce: int, reason: str, owner: bool) -> None:
-        self.send(to, msg.Reject(nonce, reason, owner, self.table.era, tuple(self.table.coordinators().items())))
-
     def refuse(self, to: MemberId, nonce: int, busy: bool) -> None:
         """No ticket from here, and why. `busy`: there may be one soon."""
-        owner = self.state in (State.OWNER, State.LEAVING)
+        known, owner = self.table.coordinators(), self.state in (State.OWNER, State.LEAVING)
         if not owner:
             reason = "not a coordinator"
-        elif len(self.table.coordinators()) >= self.config.tickets:
+        elif len(known) >= self.config.tickets:
             reason = "full"
         elif self.state is State.LEAVING or self.resigning:
             reason = "leaving"
         else:
             reason = BUSY if busy else "no free ticket here"
-        self.reject(to, nonce, reason, owner)
+        self.send(to, msg.Reject(nonce, reason, owner, self.table.era, tuple(known.items())))
 
     def next_nonce(self) -> int:
         self._nonce += 1

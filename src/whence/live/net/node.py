@@ -58,7 +58,7 @@ from whence.core.wire import Message, decode, encode, header
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
 from whence.live.net.outbox import Outbox, without_frames
-from whence.live.net.queues import Backlog, Batch, CopyCounts, Signal
+from whence.live.net.queues import Backlog, Batch, CopyCounts, Replayed, Signal
 from whence.live.net.scribe import RunJob, Scribe, inline
 from whence.live.net.transport import Connection
 from whence.live.net.votes import Votes
@@ -573,7 +573,7 @@ class Node:
         if saved.state is not None and self._restore is not None:
             self._restore(saved.state)
         for out in saved.queue:
-            self.backlog.add(out)
+            self.backlog.add(Replayed(out.frame, out.over_gap, out.alert))
         self.backlog.skip = saved.skip
 
     def done(self, events: int) -> None:
@@ -587,6 +587,15 @@ class Node:
             self._unsaved += events
             if self.scribe.state_due:
                 self.save_state()
+
+    async def checkpoint(self) -> None:
+        """The application is between two events: return when its state, and what it has processed, is on disk."""
+        assert self.scribe is not None
+        self.save_state()
+        self.scribe.sync()
+        await self.scribe.settled()
+        if not self.open:
+            raise ClusterClosed(f"the node of {self.cluster} has stopped: {self.failure or 'the cluster was left'}")
 
     def save_state(self) -> None:
         """The application is between two events: its state can be kept."""
