@@ -33,7 +33,7 @@ from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.batch.pieces import Shared
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import pack, unpacked
-from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, conflicts, few, summed
+from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, assumed, conflicts, few, summed, told
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together, at most."""
@@ -237,7 +237,9 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
         "violations": tables.violations(a),
         "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
     }
+    table = told(table)
     summary = summed(made, rows=table.num_rows, repeated=a.coded.repeated)
+    summary.assumed = assumed(table, a.coded.order, a.coded.there())
     ended = _frozen(pieces.ended(piece, shared, tables.members(a)))
     return RunFindings(made, summary, rows=table, passed=(*run, "ended 0", ended))
 

@@ -26,8 +26,8 @@ import numpy as np
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 from whence.audit.judge.promises import Verdict
 
-OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET, DROP = range(8)
-"""Kinds of rows. TICKET and DROP are nothing to this kernel."""
+OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET, DROP, LOST = range(9)
+"""Kinds of rows. TICKET, DROP and LOST are nothing to this kernel."""
 
 GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
 """How a member joins. UNCLEAR: in no known way, or after a life whose end may be cut off."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from whence.audit.judge.batch import audited, kernel
 from whence.audit.judge.batch.audited import Audited, Doubts, Found, Sample
@@ -22,6 +23,7 @@ from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.tables import SCHEMAS
 from whence.audit.judge.findings import reused, why
 from whence.audit.judge.tickets import Holding, Pair
+from whence.audit.trace.schema import LOST
 
 _NO_ROWS = pa.table({name: pa.array([], pa.int64() if name in ("lseq", "t_ns") else pa.string()) for name in READ[2:]})
 _SEEN = "seen as"
@@ -95,6 +97,8 @@ def outlined(table: pa.Table, needed: Needed, complete: bool = False) -> Outline
     notes = table.select(["member", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token"])
     taken: Any = coded.row[kept]
     notes = notes.take(pa.array(taken)).append_column("lseq", pa.array(step, pa.int64()))
+    lost: Any = pa.array(kind[kept] == kernel.LOST)  # also by rows that contradict one another
+    notes = notes.set_column(2, "kind", pc.if_else(lost, LOST, notes["kind"].cast(pa.string())))
     notes = notes.append_column(_SEEN, pa.array(coded.lseq[kept], pa.int64()))
     torn, closed = ([names[m] for m in np.flatnonzero(which).tolist()] for which in (coded.missing, coded.closed))
     return Outline(names, torn, closed, notes, [tenure for _, tenure in audited.tenures(coded)])
