@@ -10,11 +10,11 @@ from functools import cached_property
 from whence.audit.judge import findings
 from whence.audit.judge.causality import Causality, Life
 from whence.audit.judge.findings import UNKNOWN_START, Doubt, Finding
-from whence.audit.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
+from whence.audit.judge.promises import CAUSAL, FIFO, GAP, INTEGRITY, RULES, SILENT, Verdict, promise
 
 KEPT = 5
 """Findings of each rule that are explained. All are counted."""
-_COUNTED_HERE = (AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
+_BY_VERDICT = (CAUSAL, FIFO, INTEGRITY, GAP)  # the others are counted by finding
 
 
 @dataclass
@@ -123,7 +123,7 @@ def report(
         if finding.doubt is not None:
             doubtful[finding.doubt] += events
             continue
-        if finding.rule in _COUNTED_HERE:
+        if finding.rule not in _BY_VERDICT:
             broken[finding.rule] += events
         of = kept.setdefault(finding.rule, [])
         if len(of) < KEPT:

@@ -38,11 +38,6 @@ class Audited(NamedTuple):
     owners: list[Found]
     """Two owners of one ticket at one time, also where that is in doubt."""
 
-    @property
-    def circles(self) -> int:
-        """How often members waited for each other in a circle: no execution leaves such a trace."""
-        return int(self.found.circles.sum())
-
 
 def audited(coded: Coded, room: int = kernel.ROOM) -> Audited:
     """Judge whole runs. `room`: see `kernel.ROOM`."""
@@ -164,9 +159,9 @@ class _Publishers:
 
 def found(a: Audited) -> list[Found]:
     """Every broken promise; in a piece of a run only those that do not depend on other members."""
-    lost = () if a.coded.apart else of_losses(a)
+    others = () if a.coded.apart else (*of_steps(a), *of_losses(a))
     owners = (one for one in a.owners if one[1].doubt is None)
-    return [*_of_deliveries(a), *_of_ids(a), *lost, *owners]
+    return [*_of_deliveries(a), *_of_drops(a), *others, *owners]
 
 
 def _at(coded: Coded, rows: Longs) -> Iterator[tuple[int, int, int, str]]:
@@ -196,11 +191,20 @@ def _event(a: Audited, e: int) -> EventName:
     return EventName(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.coded.known.base[o]) + 1)
 
 
-def _of_ids(a: Audited) -> Iterator[Found]:
-    """Deliveries of what the member has dropped, and ids that are used once more."""
-    for rows, told in ((a.coded.dropped, findings.after_drop), (a.coded.reused, findings.reused)):
+def _of_drops(a: Audited) -> Iterator[Found]:
+    """Deliveries of what the member has dropped."""
+    for row, run, _, member in _at(a.coded, a.coded.dropped[a.found.verdict[a.coded.dropped] >= 0]):
+        yield run, findings.after_drop(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
+
+
+def of_steps(a: Audited) -> Iterator[Found]:
+    """Ids that are used once more, and steps that wait for what waits for them."""
+    joins = np.flatnonzero(a.coded.steps.kind == kernel.JOIN)
+    unmet = joins[a.found.unmet[a.coded.steps.what[joins]] == 1]
+    told = (a.coded.reused, findings.reused), (np.flatnonzero(a.found.early), findings.impossible)
+    for rows, say in (*told, (unmet, lambda member, step, event: findings.impossible(member, step, None))):
         for row, run, _, member in _at(a.coded, rows):
-            yield run, told(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
+            yield run, say(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
 
 
 # -- what members lack
