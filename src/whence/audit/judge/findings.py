@@ -108,11 +108,11 @@ def unknown(member: str, step: int | None, event: str | None, doubt: str | None 
     )
 
 
-def missed(member: str, first: EventName, more: int, holder: str | None, doubt: str | None = None) -> Finding:
-    """A live member never delivered `first`, nor `more` events after it. `holder`: a live member that has it; None: its
+def missed(member: str, first: EventName, more: int, there: bool, doubt: str | None = None) -> Finding:
+    """A live member never delivered `first`, nor `more` events after it. `there`: another one has it; otherwise its
     publisher is alive."""
     rest = f" nor the {more} after it" if more else ""
-    whose = f"{holder} did" if holder else "its publisher is alive"
+    whose = "another live member did" if there else "its publisher is alive"
     said = f"{member} never delivered {first}{rest}; {whose}"
     return Finding(rule=AGREEMENT, member=member, event=first.id, witnesses=(first.id,), sentence=said, doubt=doubt)
 

@@ -175,9 +175,8 @@ def _lost(
                 continue
             doubt = None if complete and life.sure is None else life.name
             for some in _runs(due if published_by.alive else due - nobody):
-                holder = min((other.name for other in live if other.has((o, some[0]))), default=None)
-                events = judged.size(o, some)
-                yield events, findings.missed(life.name, judged.event((o, some[0])), events - 1, holder, doubt)
+                events, first = judged.size(o, some), judged.event((o, some[0]))
+                yield events, findings.missed(life.name, first, events - 1, some[0] not in nobody, doubt)
 
 
 def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:

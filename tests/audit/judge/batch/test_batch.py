@@ -36,7 +36,7 @@ def agree(rows: list[Row], complete: bool = False) -> Counts:
     for room in (0, 500):  # as where all publishers at once would take too much memory: a column or a few at a time
         other = audited.audited(a.coded, room)
         assert all((mine == theirs).all() for mine, theirs in zip(other.found, a.found, strict=True))
-        assert sorted(zip(*other.lacks, strict=True)) == sorted(zip(*a.lacks, strict=True))
+        assert sorted(other.lacks.tolist()) == sorted(a.lacks.tolist())
     wrong = {(f.member, f.step) for f in found if f.doubt is None}
     expected = {
         (j.member, j.step): (j.event, j.origin, j.seq, j.verdict.text, j.order, j.cause and j.cause.id, at in wrong)
@@ -55,9 +55,8 @@ def agree(rows: list[Row], complete: bool = False) -> Counts:
     assert [f for f in every if f.rule == SILENCE] == [f for f in report.findings if f.rule == SILENCE]
     agreement = {f.sentence for f in every if f.rule == AGREEMENT}
     assert {f.sentence for f in report.findings if f.rule == AGREEMENT} <= agreement
-    lacking = zip(*(column.tolist() for column in a.lacks), strict=True)
     lacked = Counter[bool]()
-    for m, first, last, _ in lacking:
+    for m, first, last, _ in a.lacks.tolist():
         accused = complete and not a.found.vague[m] and a.coded.order[m] == "reliable"
         lacked[accused] += last - first + 1
     assert report.broken.get(AGREEMENT, 0) == lacked[True]

@@ -10,7 +10,7 @@ For each run and block of columns:
 * `rebuild` follows the members whose steps others depend on, in turns, each as far as it can go: a delivery waits for
   its publish;
 * `judge` takes one member after the other; the state that a member begins with is judged before;
-* `had`, `lacking` and `holders` find what members lack at the end.
+* `had` and `lacking` find what members lack at the end.
 
 A run in pieces (`pieces`) calls these itself; `judged` does it for many whole runs in one call. Rows are ordered by
 `lseq` only. Events are numbered by run, origin and seq: event `base[o] + s - 1` is (o, s). In an impossible trace
@@ -145,15 +145,9 @@ class Outcome(NamedTuple):
     """Origin -> the most events of it that a live member has."""
 
 
-class Lacks(NamedTuple):
-    """Ranges of events that members lack, of those that promise agreement: another live member has them, or their
-    publisher is alive."""
-
-    member: Ints
-    first: Ints
-    last: Ints
-    holder: Ints
-    """A live member that has the first one; NEVER: there is none."""
+LACKS = ("member", "first", "last", "there")
+"""Columns: ranges of events that members lack, of those that promise agreement. `there`: another live member has the
+first one; otherwise its publisher is alive."""
 
 
 def cell(base: Longs) -> Cells:
@@ -253,7 +247,8 @@ def _place(block: Block, todo: Bytes) -> tuple[Longs, Longs]:
 def rise(x: Cells, past: Cells) -> None:
     """x to its maximum with a past."""
     for i in range(len(x)):
-        x[i] = max(x[i], past[i])
+        if past[i] > x[i]:  # six times as fast as `max`, which is of wider numbers
+            x[i] = past[i]
 
 
 @compiled
@@ -620,23 +615,22 @@ def had(events: EventTable, low: int, high: int, who: Ints, ends: States, alive:
 
 
 @compiled
-def no_lacks() -> Lacks:
-    """Nobody lacks anything."""
-    return Lacks(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
-
-
-@compiled
 def lacking(
     events: EventTable, low: int, high: int, who: Ints, ends: States, alive: Bytes, superseded: Bytes, member_of: Ints,
-    agreement: Bytes, some: Bytes, lost: Longs,
-) -> Lacks:  # fmt: skip
-    """Adds to `lost` what these members lack, and returns the ranges. `superseded`: they live on in another, whose gaps
-    theirs are now. `agreement`: those who promise it. `some`: what some live member has."""
-    start, base = events.base[low], events.base
-    stamp = np.full(len(some), -1, np.int32)
-    member, first, last, used = np.empty(16, np.int32), np.empty(16, np.int32), np.empty(16, np.int32), 0
+    agreement: Bytes, some: Bytes, found: Outcome,
+) -> Ints:  # fmt: skip
+    """Adds to `found` what these members have and lack at the end, and returns the ranges (`LACKS`). `superseded`: they
+    live on in another, whose gaps theirs are now. `agreement`: those who promise it. `some`: what some live member
+    has."""
+    start, base, lost = events.base[low], events.base, found.lost
+    stamp, lacks, used = np.full(len(some), -1, np.int32), np.empty((16, 4), np.int32), 0
     for k in range(len(who)):
         m, gaps = who[k], 0
+        found.vague[m] |= ends.vague[k]
+        for c in range(high - low):
+            found.heard[m] |= ends.X[k, c] > 0 and member_of[low + c] != m
+            if alive[m]:
+                found.most[low + c] = max(found.most[low + c], ends.X[k, c])
         if superseded[m]:
             continue
         for j in range(ends.at[k], ends.at[k] + ends.size[k]):
@@ -658,42 +652,14 @@ def lacking(
                 if not (due and (there or living) and agreement[m]):
                     open_range = False
                 elif open_range:
-                    last[used - 1] = e
+                    lacks[used - 1, 2] = e
                 else:
-                    if used == len(member):
-                        member, first, last = grown(member), grown(first), grown(last)
-                    member[used], first[used], last[used] = m, e, e
+                    if used == len(lacks):
+                        lacks = np.concatenate((lacks, np.empty_like(lacks)))
+                    lacks[used, 0], lacks[used, 1], lacks[used, 2], lacks[used, 3] = m, e, e, there
                     used += 1
                     open_range = True
-    holder = np.full(used, NEVER, np.int32)
-    return Lacks(member[:used].copy(), first[:used].copy(), last[:used].copy(), holder)
-
-
-@compiled
-def holders(events: EventTable, low: int, who: Ints, ends: States, alive: Bytes, lacks: Lacks) -> None:
-    """Looks for those that have what others lack among these members."""
-    for j in range(len(lacks.first)):
-        e = lacks.first[j]
-        o = events.origin[e]
-        for k in range(len(who)):
-            if who[k] >= lacks.holder[j] or not alive[who[k]] or ends.X[k, o - low] <= e - events.base[o]:
-                continue
-            if not (ends.event[ends.at[k] : ends.at[k] + ends.size[k]] == e).any():
-                lacks.holder[j] = who[k]
-                break
-
-
-@compiled
-def heard(low: int, who: Ints, ends: States, alive: Bytes, member_of: Ints, found: Outcome) -> None:
-    """Adds who has something of others, and the most that live members have of each origin."""
-    for k in range(len(who)):
-        m = who[k]
-        found.vague[m] |= ends.vague[k]
-        for c in range(ends.X.shape[1]):
-            if ends.X[k, c] and member_of[low + c] != m:
-                found.heard[m] = 1
-            if alive[m]:
-                found.most[low + c] = max(found.most[low + c], ends.X[k, c])
+    return lacks[:used].copy()
 
 
 # -- whole runs
@@ -714,16 +680,18 @@ def blank(steps: Steps, joins: Joins, members: int, origins: int) -> Outcome:
 def judged(
     steps: Steps, joins: Joins, events: EventTable, runs: Runs, member_of: Ints, todo: Bytes, there: Bytes,
     alive: Bytes, superseded: Bytes, agreement: Bytes, proto: Cells, room: int,
-) -> tuple[Outcome, Lacks]:  # fmt: skip
+) -> tuple[Outcome, Ints]:  # fmt: skip
     """Whole runs. `todo`: see `rebuild`; `there`: members with rows; `room`: see `ROOM`."""
     found = blank(steps, joins, len(there), len(member_of))
-    lacks = no_lacks()
+    lacks = np.empty((0, 4), np.int32)
     for k in range(len(runs.member) - 1):
         m, o, t = runs.member[k], runs.origin[k], runs.token[k]
         members, origins, tokens = runs.member[k + 1] - m, runs.origin[k + 1] - o, runs.token[k + 1] - t
         e, n = events.base[o], events.base[runs.origin[k + 1]] - events.base[o]
         who = (np.flatnonzero(there[m : m + members]) + m).astype(np.int32)
-        width = max(1, min(origins, room // max(1, (n + 4 * members + 2 * tokens) * proto.itemsize)))
+        column = (n + 4 * members + 2 * tokens) * proto.itemsize  # its bytes; and where members skip all there is:
+        skipped = 9 * n // max(1, origins) * (members + tokens)
+        width = max(1, min(origins, room // max(1, column), 4 * room // max(1, skipped)))
         for low in range(o, max(o + 1, o + origins), width):
             block = Block(m, members, t, tokens, e, n, low, min(low + width, o + origins))
             past = np.empty((n, block.high - low), proto.dtype)
@@ -732,16 +700,9 @@ def judged(
             ends, _ = judge(steps, joins, events, block, past, there, given, found)
             some = np.zeros(events.base[block.high] - events.base[low], np.uint8)
             had(events, low, block.high, who, ends, alive, some)
-            mine = lacking(
-                events, low, block.high, who, ends, alive, superseded, member_of, agreement, some, found.lost
-            )
-            holders(events, low, who, ends, alive, mine)
-            heard(low, who, ends, alive, member_of, found)
-            if len(mine.member):
-                lacks = Lacks(
-                    np.concatenate((lacks.member, mine.member)), np.concatenate((lacks.first, mine.first)),
-                    np.concatenate((lacks.last, mine.last)), np.concatenate((lacks.holder, mine.holder)),
-                )  # fmt: skip
+            mine = lacking(events, low, block.high, who, ends, alive, superseded, member_of, agreement, some, found)
+            if len(mine):
+                lacks = np.concatenate((lacks, mine))
     return found, lacks
 
 

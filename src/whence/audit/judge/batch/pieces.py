@@ -27,6 +27,7 @@ from whence.audit.judge.tickets import Holding, Pair
 from whence.audit.trace.schema import LOST
 
 _NO_ROWS = pa.table({name: pa.array([], pa.int64() if name in ("lseq", "t_ns") else pa.string()) for name in READ[2:]})
+_NO_LACKS = np.empty((0, len(kernel.LACKS)), np.int32)
 _SEEN = "seen as"
 """A column of outlines: `lseq`, which is counted anew there."""
 
@@ -150,7 +151,7 @@ def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> 
         closed=[name for outline in outlines for name in outline.closed],
         superseded=sorted(needed.superseded),
     )
-    wrong = list(audited.of_steps(Audited(coded, found, kernel.no_lacks(), [])))
+    wrong = list(audited.of_steps(Audited(coded, found, _NO_LACKS, [])))
     early = [(one.member, one.step or 0) for _, one in wrong if one.rule == IMPOSSIBLE]
     pairs = audited.overlaps((0, tenure) for outline in outlines for tenure in outline.tenures)
     return Shared(known, past, taken, early, pairs), wrong
@@ -174,7 +175,7 @@ def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPie
             found.early[step] = 1
     block = kernel.whole(coded.parts, coded.known, 0)
     ends, _ = kernel.judge(steps, coded.joins, coded.known, block, shared.past, coded.there(), shared.taken, found)
-    return JudgedPiece(Audited(coded, found, kernel.no_lacks(), []), ends)
+    return JudgedPiece(Audited(coded, found, _NO_LACKS, []), ends)
 
 
 class PieceEnd(NamedTuple):
@@ -238,22 +239,15 @@ def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -
     return AtTheEnd(members, every, wrong, count, [one for piece in pieces for one in piece.samples.values()])
 
 
-def _losses(coded: Coded, pieces: list[PieceEnd]) -> tuple[kernel.Outcome, kernel.Lacks]:
+def _losses(coded: Coded, pieces: list[PieceEnd]) -> tuple[kernel.Outcome, Ints]:
     events, member_of, alive, origins = coded.known, coded.member_of, coded.alive, len(coded.member_of)
     found = kernel.blank(coded.steps, coded.joins, len(coded.members), origins)
     some = np.zeros(len(events.origin), np.uint8)
     promised = audited.agreement(coded.order)
     for piece in pieces:
         kernel.had(events, 0, origins, piece.who, piece.ends, alive, some)
-    parts = []
-    for piece in pieces:
-        mine = (piece.who, piece.ends, alive)
-        parts.append(kernel.lacking(events, 0, origins, *mine, coded.superseded, member_of, promised, some, found.lost))
-        kernel.heard(0, *mine, member_of, found)
-    lacks = kernel.Lacks(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    for piece in pieces:
-        kernel.holders(events, 0, piece.who, piece.ends, alive, lacks)
-    return found, lacks
+    others = (alive, coded.superseded, member_of, promised, some, found)
+    return found, np.concatenate([kernel.lacking(events, 0, origins, one.who, one.ends, *others) for one in pieces])
 
 
 def _with_losses(piece: PieceEnd, lost: Longs) -> pa.Table:
