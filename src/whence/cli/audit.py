@@ -133,7 +133,6 @@ _NOTED = {
     "missing": "steps missing",
     "doubts": "in doubt: some traces are not all here (table doubts)",
     "assumed": "members whose order no row tells: taken as causal",
-    "circles": "circles: no execution leaves such a trace",
     "quarantined": "rows or files in quarantine",
 }
 

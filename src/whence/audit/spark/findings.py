@@ -95,8 +95,6 @@ class Summary:
     """Steps of members that no row tells of: verdicts there are given in doubt for the member."""
     assumed: int = 0
     """Members that are held to `DEFAULT` because no row tells their order."""
-    circles: int = 0
-    """Members that waited for what waited for them: no execution can have left such a trace."""
     doubts: int = 0
     """Deliveries, events and steps that cannot be judged: the traces of some members are not all here."""
     unjudged: list[str] = field(default_factory=list)
@@ -219,7 +217,7 @@ def judge_runs(table: pa.Table, terms: Terms) -> RunFindings:
             "doubts": results.doubts_table(doubts, runs),
             "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
         }
-    said = {"runs": len(runs), "published": len(a.coded.known.origin), "circles": a.circles}
+    said = {"runs": len(runs), "published": len(a.coded.known.origin)}
     table = told(table)
     said |= {"rows": table.num_rows, "assumed": assumed(table, a.coded.order, a.coded.there())}
     return RunFindings(found, summed(found, repeated=a.coded.repeated, **said), table)
