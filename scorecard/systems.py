@@ -102,8 +102,8 @@ NATS = Promise(
     "https://docs.nats.io/reference/faq",
 )
 JETSTREAM = Promise(
-    "For writes (publications to a stream), the formal consistency model of NATS JetStream is Linearizable. On the read "
-    "side (listening to or replaying messages from streams) the formal models don't really apply",
+    "For writes (publications to a stream), the formal consistency model of NATS JetStream is Linearizable. On the "
+    "read side (listening to or replaying messages from streams) the formal models don't really apply",
     "https://docs.nats.io/nats-concepts/jetstream",
 )
 REDIS = Promise(
