@@ -276,18 +276,22 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
         arguments={"text": {"nargs": "*", "metavar": "TEXT", "help": "an event each (none: lines of standard input)"}},
     ),
     "keys": Command(
-        "make a cluster's keys, issue them to members",
+        "make a cluster's keys, issue them to members, replace them",
         "role=publisher",
         """\
   whence keys init keys                        the cluster's CA, shared secret and publishers' key, in keys/
   whence keys issue keys alice                 what alice needs, in keys/alice/: copy that to her machine
   whence keys issue keys wall --role receiver  may only receive: its events are refused
+  whence keys revoke keys wall                 its certificate counts no more, wherever the new list is
+  whence keys rotate keys                      the next of three steps to a new CA and secret, without a pause
+
+After revoke and rotate: copy the directories to the members, kill -HUP each. docs/operations.md
 """,
         {"role": ("publisher", "receiver")},
         {
-            "step": {"choices": ("init", "issue"), "help": "init: make a cluster's keys; issue: a member's"},
+            "step": {"choices": ("init", "issue", "rotate", "revoke"), "help": "what to do"},
             "directory": {"metavar": "DIR", "type": Path, "help": "of the cluster's keys"},
-            "name": {"nargs": "?", "metavar": "NAME", "help": "issue: the member"},
+            "name": {"nargs": "?", "metavar": "NAME", "help": "issue, revoke: the member"},
         },
     ),
     "audit": Command(

@@ -19,9 +19,9 @@ from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES
 from whence.core.ports import Unreachable
 from whence.core.wire import read_header
-from whence.errors import RemoteError, UsageError
+from whence.errors import KeysError, RemoteError, UsageError
 from whence.live.net.council import force_found, holds
-from whence.live.net.guard import Plain
+from whence.live.net.guard import Plain, Secret, SecretGuard
 from whence.live.net.hello import (
     DIRECTED,
     HELLO,
@@ -96,7 +96,7 @@ class Host:
         listen: str = "127.0.0.1:0",
         *,
         advertise: str | None = None,
-        secret: bytes | str | None = None,
+        secret: Secret | None = None,
         tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
         transport: MemoryNetwork | None = None,
@@ -171,6 +171,7 @@ class Host:
             unreachable=self._unreachable,
             server_tls=self.protection.server,
             client_tls=self.protection.client,
+            keys=self.protection.keys,
         )
         return self._tcp
 
@@ -192,6 +193,23 @@ class Host:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def rekey(self, secret: Secret | None = None, tls: Keys | str | os.PathLike[str] | None = None) -> None:
+        """Other keys from now on: several secrets, of which the first seals; or what `tls` (none: the same directory as
+        before) holds now. Raises KeysError or UsageError, and then the old ones stay."""
+        if isinstance(self.guard, SecretGuard):
+            if secret is None or tls is not None:
+                raise UsageError("this host has a shared secret: rekey(secret=...) with one or several")
+            self.guard.rekey(secret)
+            return
+        old = self.protection.keys
+        if old is None or self._tcp is None or secret is not None:
+            raise UsageError("rekey: the kind of protection is for the life of the process, and this host has another")
+        new = Protection.of(None, tls or old.directory, False)
+        if new.keys is None or (new.keys.name, new.keys.role, new.keys.public) != (old.name, old.role, old.public):
+            raise KeysError(f"{old.directory} is now of another member, or has another publishers' key: start it again")
+        self.protection = new
+        self._tcp.rekey(new)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

@@ -4,9 +4,14 @@
         ca.crt  ca.key        the cluster's certificate authority (EC P-256)
         secret.key            the shared secret, for clusters without TLS
         publisher.pub  publisher.key
+        revoked               certificates that count no more, by serial number
+        next/                 during a rotation: the CA and the secret to come, and how many of its steps are done
         NAME/                 all that the member NAME needs, and no more: to be copied to its machine
-            ca.crt  NAME.crt  NAME.key  secret.key  publisher.pub
+            ca.crt  NAME.crt  NAME.key  secret.key  publisher.pub  revoked
             publisher.key     only for the role `publisher`
+
+While a rotation lasts (`rotate`, three steps), `ca.crt` and `secret.key` hold two each: the first one is in use, the
+other one is accepted. A step is on all machines before the next one begins: so nobody meets a key it does not know.
 
 Directories are 0700 and files 0600; private files that others can read are refused.
 
@@ -22,13 +27,16 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import shutil
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from whence.errors import KeysError, UsageError
-from whence.live.net.guard import decode_secret, encode_secret, master_key
+from whence.files import write_whole
+from whence.live.net.guard import decode_secret, encode_secret, master_keys
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -83,7 +91,7 @@ CA_DAYS: Final = 3650
 MEMBER_DAYS: Final = 365
 ROLE_URN: Final = "urn:whence:role:"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_RESERVED = ("ca", "secret", "publisher")
+_RESERVED = ("ca", "secret", "publisher", "revoked", "next")
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,10 @@ class Keys:
     ca: Path
     certificate: Path
     key: Path
-    secret: bytes
+    cas: tuple[x509.Certificate, ...]
+    revoked: frozenset[int]
+    """Serial numbers."""
+    secret: tuple[bytes, ...]
     public: Ed25519PublicKey
     private: Ed25519PrivateKey | None
 
@@ -107,7 +118,7 @@ class Keys:
 
 def init(directory: str | os.PathLike[str], *, days: int = CA_DAYS) -> list[Path]:
     """Make a cluster's keys in a directory that has none; returns the files."""
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+    from cryptography.hazmat.primitives.asymmetric import ed25519
 
     root = Path(directory)
     _check_days(days)
@@ -119,27 +130,26 @@ def init(directory: str | os.PathLike[str], *, days: int = CA_DAYS) -> list[Path
             "directory, or move the old keys away first"
         )
     _make_directory(root)
-    ca_key = ec.generate_private_key(ec.SECP256R1())
     publisher = ed25519.Ed25519PrivateKey.generate()
-    secret = encode_secret(os.urandom(32)) + "\n"
-    contents = (
-        _pem(_ca_certificate(ca_key, days)),
-        _private_pem(ca_key),
-        secret.encode(),
-        _public_pem(publisher.public_key()),
-        _private_pem(publisher),
-    )
+    contents = (*_renewed(days), _public_pem(publisher.public_key()), _private_pem(publisher))
     for name, content in zip(names, contents, strict=True):
         _write(root / name, content)
     return [root / name for name in names]
+
+
+def _renewed(days: int = CA_DAYS) -> tuple[bytes, bytes, bytes]:
+    """`ca.crt`, `ca.key` and `secret.key`: what a rotation makes anew."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    secret = encode_secret(os.urandom(32)) + "\n"
+    return _pem(_ca_certificate(ca_key, days)), _private_pem(ca_key), secret.encode()
 
 
 def issue(
     directory: str | os.PathLike[str], name: str, role: str = PUBLISHER, *, days: int = MEMBER_DAYS
 ) -> list[Path]:
     """Make what the member `name` needs in `directory/name`; returns the files."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     root = Path(directory)
     _check_days(days)
     if role not in ROLES:
@@ -152,20 +162,7 @@ def issue(
     bundle = root / name
     if bundle.exists():
         raise KeysError(f"{bundle} exists: {name!r} was issued keys before. Remove it to issue new ones")
-    ca = read_certificate(root / "ca.crt")
-    ca_key = _read_private(root / "ca.key")
-    if not isinstance(ca_key, ec.EllipticCurvePrivateKey) or ca.public_key() != ca_key.public_key():
-        raise KeysError(f"{root / 'ca.key'} is not the key of {root / 'ca.crt'}")
-    key = ec.generate_private_key(ec.SECP256R1())
-    files = {
-        "ca.crt": _pem(ca),
-        f"{name}.crt": _pem(_member_certificate(ca, ca_key, key.public_key(), name, role, days)),
-        f"{name}.key": _private_pem(key),
-        "secret.key": _read(root / "secret.key", private=True),
-        "publisher.pub": _read(root / "publisher.pub"),
-    }
-    if role == PUBLISHER:
-        files["publisher.key"] = _read(root / "publisher.key", private=True)
+    files = _issued(root, name, role, days)
     _make_directory(bundle)
     try:
         for file, content in files.items():
@@ -176,6 +173,101 @@ def issue(
         bundle.rmdir()
         raise
     return [bundle / file for file in files]
+
+
+def _issued(root: Path, name: str, role: str, days: int = MEMBER_DAYS) -> dict[str, bytes]:
+    """A new certificate of the member, its key, and what all members have."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    ca, *_ = read_certificates(root / "ca.crt")
+    ca_key = _read_private(root / "ca.key")
+    if not isinstance(ca_key, ec.EllipticCurvePrivateKey) or ca.public_key() != ca_key.public_key():
+        raise KeysError(f"{root / 'ca.key'} is not the key of {root / 'ca.crt'}")
+    key = ec.generate_private_key(ec.SECP256R1())
+    files = {
+        "ca.crt": _read(root / "ca.crt"),
+        f"{name}.crt": _pem(_member_certificate(ca, ca_key, key.public_key(), name, role, days)),
+        f"{name}.key": _private_pem(key),
+        "secret.key": _read(root / "secret.key", private=True),
+        "publisher.pub": _read(root / "publisher.pub"),
+    }
+    if role == PUBLISHER:
+        files["publisher.key"] = _read(root / "publisher.key", private=True)
+    if (root / "revoked").exists():
+        files["revoked"] = _read(root / "revoked")
+    return files
+
+
+def rotate(directory: str | os.PathLike[str]) -> tuple[int, list[Path]]:
+    """The next step of a rotation, and the directories that it changed. 1: a new CA and secret are accepted. 2: they
+    are in use, and each member has a certificate of the new CA. 3: the old ones are gone. After an interruption the
+    same step is done again: `next/step` is written last."""
+    root = Path(directory)
+    step = int(_read(root / "next" / "step")) + 1 if (root / "next" / "step").exists() else 1
+    cas, secrets = read_certificates(root / "ca.crt"), read_secret(root / "secret.key")
+    if step == 1:
+        shutil.rmtree(root / "next", ignore_errors=True)
+        _make_directory(root / "next")
+        for name, content in zip(("ca.crt", "ca.key", "secret.key"), _renewed(), strict=True):
+            _write(root / "next" / name, content)
+    new, secret = read_certificates(root / "next" / "ca.crt")[0], read_secret(root / "next" / "secret.key")[0]
+    if step == 1:
+        cas, secrets = (cas[0], new), (secrets[0], secret)
+    else:
+        last = step == 3
+        cas = (new, *(old for old in cas if old != new and not last))
+        secrets = (secret, *(old for old in secrets if old != secret and not last))
+        _replace(root / "ca.key", _read(root / "next" / "ca.key", private=True))
+    _replace(root / "ca.crt", b"".join(map(_pem, cas)))
+    _replace(root / "secret.key", "".join(f"{encode_secret(one)}\n" for one in secrets).encode())
+    bundles = _bundles(root)
+    for bundle in bundles:
+        name, role = _member(bundle)
+        files = _issued(root, name, role)
+        if step != 2:  # only then the certificates change
+            del files[f"{name}.crt"], files[f"{name}.key"]
+        for file, content in files.items():
+            _replace(bundle / file, content)
+    if step < 3:
+        _replace(root / "next" / "step", str(step).encode())
+    else:
+        (root / "next" / "step").unlink()
+        shutil.rmtree(root / "next")
+    return step, [root, *bundles]
+
+
+def revoke(directory: str | os.PathLike[str], name: str) -> list[Path]:
+    """The certificate of the member `name` counts no more, for whoever has the new `revoked`; its directory is removed.
+    Returns the files to be copied."""
+    root = Path(directory)
+    bundle = root / name
+    if not _NAME.fullmatch(name) or not bundle.is_dir():
+        raise KeysError(f"{bundle} is not there: to revoke a certificate, put it back as {bundle / f'{name}.crt'}")
+    serial = read_certificates(bundle / f"{name}.crt")[0].serial_number
+    known = _read(root / "revoked") if (root / "revoked").exists() else b""
+    _replace(root / "revoked", known + f"{serial:x} {name}\n".encode())
+    shutil.rmtree(bundle)
+    bundles = _bundles(root)
+    for other in bundles:
+        _replace(other / "revoked", _read(root / "revoked"))
+    return [one / "revoked" for one in (root, *bundles)]
+
+
+def _bundles(root: Path) -> list[Path]:
+    """The members' directories."""
+    return sorted(path.parent for path in root.glob("*/*.crt") if path.stem == path.parent.name)
+
+
+def _member(bundle: Path) -> tuple[str, str]:
+    path = bundle / f"{bundle.name}.crt"
+    return identity(read_certificates(path)[0], str(path))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    try:
+        write_whole(path, content, private=True)
+    except OSError as error:
+        raise KeysError(f"cannot write {path}: {error.strerror}") from None
 
 
 def load(directory: str | os.PathLike[str]) -> Keys:
@@ -190,7 +282,11 @@ def load(directory: str | os.PathLike[str]) -> Keys:
     if len(certificates) != 1:
         found = ", ".join(p.name for p in certificates) or "none"
         raise KeysError(f"{bundle} should hold one member's certificate, but holds {found}: see `whence keys issue`")
-    name, role = identity(read_certificate(certificates[0]), str(certificates[0]))
+    own = read_certificates(certificates[0])[0]
+    name, role = identity(own, str(certificates[0]))
+    revoked = _read_revoked(bundle / "revoked")
+    if own.serial_number in revoked:
+        raise KeysError(f"{certificates[0]} was revoked: `whence keys issue` makes a new one")
     key = bundle / f"{certificates[0].stem}.key"
     _read(key, private=True)
     try:
@@ -203,29 +299,52 @@ def load(directory: str | os.PathLike[str]) -> Keys:
     if private is not None and not isinstance(private, ed25519.Ed25519PrivateKey):
         raise KeysError(f"{bundle / 'publisher.key'} is no Ed25519 key")
     return Keys(
-        bundle, name, role, bundle / "ca.crt", certificates[0], key, read_secret(bundle / "secret.key"), public, private
+        *(bundle, name, role, bundle / "ca.crt", certificates[0], key, read_certificates(bundle / "ca.crt"), revoked),
+        *(read_secret(bundle / "secret.key"), public, private),
     )
 
 
-def read_secret(path: str | os.PathLike[str]) -> bytes:
-    """The shared secret in a file that `init` made."""
-    text = _read(Path(path), private=True).decode("ascii", "replace")
+def read_secret(path: str | os.PathLike[str]) -> tuple[bytes, ...]:
+    """The shared secret in a file that `init` made; during a rotation two, a line each."""
+    lines = _read(Path(path), private=True).decode("ascii", "replace").split()
     try:
-        secret = decode_secret(text)
-        master_key(secret)
-        return secret
+        secrets = tuple(decode_secret(line) for line in lines or [""])
+        master_keys(secrets)
+        return secrets
     except UsageError as error:
         raise KeysError(f"{path}: {error}") from None
 
 
-def read_certificate(path: Path) -> x509.Certificate:
-    """The certificate in a PEM file."""
+def read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
+    """The certificates in a PEM file: one, or during a rotation two CAs'."""
     from cryptography import x509
 
     try:
-        return x509.load_pem_x509_certificate(_read(path))
+        return tuple(x509.load_pem_x509_certificates(_read(path)))
     except ValueError as error:
         raise KeysError(f"{path} is no certificate: {error}") from None
+
+
+def issued_by(certificate: x509.Certificate, cas: Sequence[x509.Certificate]) -> bool:
+    """One of the CAs has signed it."""
+    from cryptography.exceptions import InvalidSignature
+
+    for ca in cas:
+        try:
+            certificate.verify_directly_issued_by(ca)
+            return True
+        except (InvalidSignature, ValueError, TypeError):
+            pass
+    return False
+
+
+def _read_revoked(path: Path) -> frozenset[int]:
+    """Each line is a serial number in hexadecimal, and for people a name."""
+    lines = _read(path).decode("ascii", "replace").splitlines() if path.exists() else ()
+    try:
+        return frozenset(int(line.split()[0], 16) for line in lines if line.strip())
+    except ValueError:
+        raise KeysError(f"{path} is no list of revoked certificates: `whence keys revoke` writes it") from None
 
 
 def identity(certificate: x509.Certificate, where: str) -> tuple[str, str]:

@@ -70,7 +70,7 @@ class Listener:
         self.refusals = Refusals()
         """Whom this process has refused."""
         self.address = ("", 0)
-        self._tls = tls
+        self.tls = tls
         self._handshake_timeout = handshake_timeout
         self._max_strangers = descriptor_share(8, max_strangers)
         self._max_per_address = max_per_address
@@ -149,10 +149,10 @@ class Listener:
     async def _open(self, stranger: Stranger, address: str) -> None:
         connection = self._unopened.pop(stranger)
         protocol = cast("asyncio.BaseProtocol", stranger)
-        timeout = None if self._tls is None else self._handshake_timeout
+        timeout = None if self.tls is None else self._handshake_timeout
         try:
             await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=timeout
+                lambda: protocol, connection, ssl=self.tls, ssl_handshake_timeout=timeout
             )
         except Exception as error:
             self.gone(stranger)
