@@ -36,6 +36,7 @@ from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
 from whence.live.net.node import MemberChange, Node
 from whence.live.net.queues import Changes
+from whence.live.net.status import ClusterStatus, status_of
 from whence.live.net.transport import Faults, parse_address
 from whence.live.publisher import Publisher, Tickets, finish
 
@@ -150,6 +151,10 @@ class Cluster:
         """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
         council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
         return council_of(self._node.member, boot_ns())
+
+    async def status(self) -> ClusterStatus:
+        """Who is there, who owns which ticket, who lags or does not answer, who was refused: it asks all members."""
+        return await status_of(self._host, self._node, boot_ns())
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""

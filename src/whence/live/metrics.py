@@ -1,4 +1,5 @@
-"""What a process can be watched by: `GET /metrics` (Prometheus text) and `GET /health` (JSON; 200 or 503 with reasons).
+"""What a process can be watched by: `GET /metrics` (Prometheus text), `GET /health` (JSON; 200 or 503 with reasons) and
+`GET /status` (JSON: who is there, `net.status`).
 
 Names: every counter of `Cluster.stats()`, such as `order.delivered`, is `whence_order_delivered_total{cluster="..."}`;
 `GAUGES` are those that also fall, without `_total`. Besides, per cluster: `whence_info`, `whence_may_publish`,
@@ -29,6 +30,7 @@ import whence
 from whence.errors import UsageError
 from whence.live.net.host import boot_ns
 from whence.live.net.listener import Listener
+from whence.live.net.status import ClusterStatus
 from whence.live.net.transport import NetStats, parse_address, show_address
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ idle connections cost memory."""
 PATIENCE_S: Final = 5.0
 """Seconds for a request to arrive and for its answer to be taken."""
 
+FRESH_S: Final = 1.0
+"""Seconds for which an answer to `/status` is given again: nobody makes this process ask all others all the time."""
 TICKET_PATIENCE_S: Final = 15.0
 """Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
 
@@ -200,10 +204,18 @@ def _summary(cluster: Cluster, latency: Latency | None) -> dict[str, object]:
     }
 
 
+class ProcessStatus(msgspec.Struct, frozen=True):
+    """What `/status` says."""
+
+    ok: bool
+    reasons: list[str]
+    """As in `/health`."""
+    clusters: list[ClusterStatus]
+
+
 class MetricsServer:
-    """Serves `/metrics` and `/health`: `async with MetricsServer("127.0.0.1:9464", [cluster]) as server`. Port 0 takes
-    a free one, see `address`. `clusters` may be a list that grows and shrinks while it runs; of each cluster one member
-    is shown."""
+    """Serves these pages: `async with MetricsServer("127.0.0.1:9464", [cluster]) as server`. Port 0 takes a free one
+    (`address`). `clusters` may be a list that grows and shrinks while it runs; of each cluster one member is shown."""
 
     def __init__(
         self,
@@ -219,6 +231,7 @@ class MetricsServer:
         most, each = MAX_REQUESTS, MAX_REQUESTS // 2
         self.listener = Listener(lambda: _Request(self), NetStats(), max_strangers=most, max_per_address=each)
         self._at = parse_address(listen)
+        self._status: asyncio.Future[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -248,8 +261,8 @@ class MetricsServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def answer(self, head: bytes) -> bytes:
-        """To a request that begins with these lines; a body is not read."""
+    def answer(self, head: bytes) -> bytes | asyncio.Future[bytes]:
+        """To a request that begins with these lines; a body is not read. `/status` takes a moment."""
         first = head.split(b"\r\n", 1)[0]
         words = first.split(b" ")
         if len(head) > MAX_REQUEST_BYTES:
@@ -257,10 +270,15 @@ class MetricsServer:
         if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not first.isascii():
             return _refusal(400)
         method, path = words[0].decode(), words[1].decode().partition("?")[0]
-        if path not in ("/metrics", "/health"):
-            return _response(404, "text/plain", "there are /metrics and /health\n")
+        if path not in ("/metrics", "/health", "/status"):
+            return _response(404, "text/plain", "there are /metrics, /health and /status\n")
         if method not in ("GET", "HEAD"):
             return _response(405, "text/plain", "GET it\n", "Allow: GET, HEAD\r\n")
+        if path == "/status":
+            if self._status is None:  # members are asked once for all who want to know, and once in a while
+                self._status = asyncio.ensure_future(self._ask_all())
+                self._status.add_done_callback(lambda _: asyncio.get_running_loop().call_later(FRESH_S, self._forget))
+            return self._status
         if path == "/metrics":
             text = exposition(self.clusters, self.checks, self.latency)
             answer = _response(200, "text/plain; version=0.0.4; charset=utf-8", text)
@@ -271,6 +289,16 @@ class MetricsServer:
             )
         return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
+    async def _ask_all(self) -> bytes:
+        """What `/status` says."""
+        ill = list(reasons(self.clusters, self.checks))
+        found = [await cluster.status() for cluster in self.clusters]
+        said = ProcessStatus(not ill, ill, found)
+        return _response(200, "application/json", msgspec.json.encode(said).decode() + "\n")
+
+    def _forget(self) -> None:
+        self._status = None
+
 
 class _Request(asyncio.Protocol):
     """A connection to the server."""
@@ -279,6 +307,7 @@ class _Request(asyncio.Protocol):
         self._server = server
         self._head = b""
         self._transport: asyncio.Transport | None = None
+        self._asked = False
         self._over = asyncio.get_running_loop().call_later(PATIENCE_S, self.close)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -289,8 +318,17 @@ class _Request(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._head += data
         head, whole, _ = self._head.partition(b"\r\n\r\n")
-        if self._transport is not None and (whole or len(head) > MAX_REQUEST_BYTES):
-            self._transport.write(self._server.answer(head))
+        if not self._asked and (whole or len(head) > MAX_REQUEST_BYTES):
+            self._asked = True
+            answer = self._server.answer(head)
+            if isinstance(answer, bytes):
+                self._write(answer)
+            else:
+                answer.add_done_callback(lambda done: self._write(done.result()))
+
+    def _write(self, answer: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(answer)
             self._transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -326,8 +364,8 @@ async def ask(address: str, path: str = "/health", timeout: float = PATIENCE_S) 
             writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             return int(head.split(b" ", 2)[1]), (await reader.read(1 << 22)).decode()
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
-            raise ConnectionError(f"{address} gave no answer: {error}") from None
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError):
+            raise ConnectionError(f"{address} does not answer in HTTP") from None
         finally:
             with contextlib.suppress(OSError):
                 writer.close()

@@ -198,7 +198,7 @@ def test_no_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(KeysError, match=r"ca\.crt is missing"):
         keys.issue(tmp_path / "nowhere", "alice")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(KeysError, match="cannot make the directory"):
+    with pytest.raises(KeysError, match="cannot write the directory"):
         keys.init(tmp_path / "file" / "keys")
     with pytest.raises(KeysError, match=r"holds alice\.crt, bob\.crt"):
         for name in ("alice", "bob"):

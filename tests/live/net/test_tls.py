@@ -170,7 +170,7 @@ def test_a_member_cannot_make_members(tmp_path: Path, root: Path) -> None:
     alice = keys.read_certificates(root / "alice" / "alice.crt")[0]
     key = ec.generate_private_key(ec.SECP256R1())
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    made = keys._member_certificate(alice, signer, key.public_key(), "mallory", "publisher", 1)
+    made = keys._certificate("mallory", key.public_key(), 1, signer, alice, "publisher")
     chain = tmp_path / "chain.pem"
     chain.write_bytes(keys._pem(made) + keys._private_pem(key) + keys._pem(alice))
     server, _ = connect(contexts(root / "alice")[0], hostile(root, chain))

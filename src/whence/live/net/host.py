@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import whence
 from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES
 from whence.core.ports import Unreachable
@@ -419,7 +420,7 @@ class Host:
                     connection.peer = hello.address
                     connection.urgent = hello.urgent
             case Ask():
-                self._say(hello.address, self._answer(hello))
+                self._say(hello.address, self.answer(hello))
             case Answer() | Decided():
                 waiting = self._replies.get(hello.nonce)
                 if waiting is not None and not waiting.done():
@@ -490,9 +491,14 @@ class Host:
 
     def why_unreached(self, address: str) -> str:
         """Why there is no answer from this address, as far as it is known."""
-        return "" if self._transport is None else self._transport.why_unreached(address)
+        return "" if self._tcp is None else self._tcp.failures.get(address, "")
 
-    def _answer(self, ask: Ask) -> Answer:
+    def refused(self) -> dict[str, str]:
+        """The last reason for each address whose connection was refused, and when."""
+        return {} if self._tcp is None else self._tcp.listener.refusals.told()
+
+    def answer(self, ask: Ask) -> Answer:
+        """Who this host is in the cluster."""
         node = self._nodes.get(ask.cluster)
         if node is None:
             return Answer(ask.cluster, ask.nonce)
@@ -500,7 +506,10 @@ class Host:
         self._differ(ask.cluster, mine, ask.settings, ask.address)
         member = node.me if node.how is not None else ""
         holding = holds(node, time.monotonic_ns())
-        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holding, node.run if member else "")
+        run, lag = node.run if member else "", (node.member.blocked(), node.backlog.events)
+        ticket = node.ticket if node.member.may_publish and node.ticket is not None else -1
+        about = (run, node.member.order, whence.__version__, ticket, *lag)
+        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holding, *about)
 
     def _differ(self, cluster: str, mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> str:
         """Log, once a peer, how its settings differ; returns that where the two cannot work together."""

@@ -29,7 +29,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -119,31 +119,28 @@ class Keys:
 def init(directory: str | os.PathLike[str], *, days: int = CA_DAYS) -> list[Path]:
     """Make a cluster's keys in a directory that has none; returns the files."""
     from cryptography.hazmat.primitives.asymmetric import ed25519
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    root = Path(directory)
-    _check_days(days)
-    names = ("ca.crt", "ca.key", "secret.key", "publisher.pub", "publisher.key")
-    there = [name for name in names if (root / name).exists()]
+    root, publisher = Path(directory), ed25519.Ed25519PrivateKey.generate()
+    public = publisher.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    files = {**_renewed(days), "publisher.pub": public, "publisher.key": _private_pem(publisher)}
+    there = [name for name in files if (root / name).exists()]
     if there:
         raise KeysError(
             f"{root / there[0]} exists: new keys would lock out every member that holds the old ones. Take another "
             "directory, or move the old keys away first"
         )
-    _make_directory(root)
-    publisher = ed25519.Ed25519PrivateKey.generate()
-    contents = (*_renewed(days), _public_pem(publisher.public_key()), _private_pem(publisher))
-    for name, content in zip(names, contents, strict=True):
-        _write(root / name, content)
-    return [root / name for name in names]
+    return _write(root, files)
 
 
-def _renewed(days: int = CA_DAYS) -> tuple[bytes, bytes, bytes]:
-    """`ca.crt`, `ca.key` and `secret.key`: what a rotation makes anew."""
+def _renewed(days: int = CA_DAYS) -> dict[str, bytes]:
+    """What a rotation makes anew."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    ca_key = ec.generate_private_key(ec.SECP256R1())
-    secret = encode_secret(os.urandom(32)) + "\n"
-    return _pem(_ca_certificate(ca_key, days)), _private_pem(ca_key), secret.encode()
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, secret = f"whence cluster CA {os.urandom(4).hex()}", f"{encode_secret(os.urandom(32))}\n"
+    ca = _certificate(name, key.public_key(), days, key)
+    return {"ca.crt": _pem(ca), "ca.key": _private_pem(key), "secret.key": secret.encode()}
 
 
 def issue(
@@ -151,7 +148,6 @@ def issue(
 ) -> list[Path]:
     """Make what the member `name` needs in `directory/name`; returns the files."""
     root = Path(directory)
-    _check_days(days)
     if role not in ROLES:
         raise KeysError(f"no such role: {role!r} (there are: {', '.join(ROLES)})")
     if not _NAME.fullmatch(name) or name in _RESERVED:
@@ -162,17 +158,11 @@ def issue(
     bundle = root / name
     if bundle.exists():
         raise KeysError(f"{bundle} exists: {name!r} was issued keys before. Remove it to issue new ones")
-    files = _issued(root, name, role, days)
-    _make_directory(bundle)
     try:
-        for file, content in files.items():
-            _write(bundle / file, content)
+        return _write(bundle, _issued(root, name, role, days))
     except KeysError:
-        for file in files:  # half of it would only be in the way of the next try
-            (bundle / file).unlink(missing_ok=True)
-        bundle.rmdir()
+        shutil.rmtree(bundle, ignore_errors=True)  # half of it would only be in the way of the next try
         raise
-    return [bundle / file for file in files]
 
 
 def _issued(root: Path, name: str, role: str, days: int = MEMBER_DAYS) -> dict[str, bytes]:
@@ -186,7 +176,7 @@ def _issued(root: Path, name: str, role: str, days: int = MEMBER_DAYS) -> dict[s
     key = ec.generate_private_key(ec.SECP256R1())
     files = {
         "ca.crt": _read(root / "ca.crt"),
-        f"{name}.crt": _pem(_member_certificate(ca, ca_key, key.public_key(), name, role, days)),
+        f"{name}.crt": _pem(_certificate(name, key.public_key(), days, ca_key, ca, role)),
         f"{name}.key": _private_pem(key),
         "secret.key": _read(root / "secret.key", private=True),
         "publisher.pub": _read(root / "publisher.pub"),
@@ -203,36 +193,31 @@ def rotate(directory: str | os.PathLike[str]) -> tuple[int, list[Path]]:
     are in use, and each member has a certificate of the new CA. 3: the old ones are gone. After an interruption the
     same step is done again: `next/step` is written last."""
     root = Path(directory)
-    step = int(_read(root / "next" / "step")) + 1 if (root / "next" / "step").exists() else 1
+    coming, marker = root / "next", root / "next" / "step"
+    step = int(_read(marker)) + 1 if marker.exists() else 1
     cas, secrets = read_certificates(root / "ca.crt"), read_secret(root / "secret.key")
     if step == 1:
-        shutil.rmtree(root / "next", ignore_errors=True)
-        _make_directory(root / "next")
-        for name, content in zip(("ca.crt", "ca.key", "secret.key"), _renewed(), strict=True):
-            _write(root / "next" / name, content)
-    new, secret = read_certificates(root / "next" / "ca.crt")[0], read_secret(root / "next" / "secret.key")[0]
+        _write(coming, _renewed())
+    new, secret = read_certificates(coming / "ca.crt")[0], read_secret(coming / "secret.key")[0]
     if step == 1:
         cas, secrets = (cas[0], new), (secrets[0], secret)
     else:
-        last = step == 3
-        cas = (new, *(old for old in cas if old != new and not last))
-        secrets = (secret, *(old for old in secrets if old != secret and not last))
-        _replace(root / "ca.key", _read(root / "next" / "ca.key", private=True))
-    _replace(root / "ca.crt", b"".join(map(_pem, cas)))
-    _replace(root / "secret.key", "".join(f"{encode_secret(one)}\n" for one in secrets).encode())
+        cas = (new, *(old for old in cas if old != new and step == 2))
+        secrets = (secret, *(old for old in secrets if old != secret and step == 2))
+        _write(root, {"ca.key": _read(coming / "ca.key", private=True)})
+    text = "".join(f"{encode_secret(one)}\n" for one in secrets)
+    _write(root, {"ca.crt": b"".join(map(_pem, cas)), "secret.key": text.encode()})
     bundles = _bundles(root)
     for bundle in bundles:
-        name, role = _member(bundle)
-        files = _issued(root, name, role)
-        if step != 2:  # only then the certificates change
-            del files[f"{name}.crt"], files[f"{name}.key"]
-        for file, content in files.items():
-            _replace(bundle / file, content)
+        path = bundle / f"{bundle.name}.crt"
+        name, role = identity(read_certificates(path)[0], str(path))
+        mine = () if step == 2 else (f"{name}.crt", f"{name}.key")  # only then the certificates change
+        _write(bundle, {file: content for file, content in _issued(root, name, role).items() if file not in mine})
     if step < 3:
-        _replace(root / "next" / "step", str(step).encode())
+        _write(coming, {marker.name: str(step).encode()})
     else:
-        (root / "next" / "step").unlink()
-        shutil.rmtree(root / "next")
+        marker.unlink()
+        shutil.rmtree(coming)
     return step, [root, *bundles]
 
 
@@ -245,29 +230,14 @@ def revoke(directory: str | os.PathLike[str], name: str) -> list[Path]:
         raise KeysError(f"{bundle} is not there: to revoke a certificate, put it back as {bundle / f'{name}.crt'}")
     serial = read_certificates(bundle / f"{name}.crt")[0].serial_number
     known = _read(root / "revoked") if (root / "revoked").exists() else b""
-    _replace(root / "revoked", known + f"{serial:x} {name}\n".encode())
+    files = {"revoked": known + f"{serial:x} {name}\n".encode()}
     shutil.rmtree(bundle)
-    bundles = _bundles(root)
-    for other in bundles:
-        _replace(other / "revoked", _read(root / "revoked"))
-    return [one / "revoked" for one in (root, *bundles)]
+    return [path for one in (root, *_bundles(root)) for path in _write(one, files)]
 
 
 def _bundles(root: Path) -> list[Path]:
     """The members' directories."""
     return sorted(path.parent for path in root.glob("*/*.crt") if path.stem == path.parent.name)
-
-
-def _member(bundle: Path) -> tuple[str, str]:
-    path = bundle / f"{bundle.name}.crt"
-    return identity(read_certificates(path)[0], str(path))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    try:
-        write_whole(path, content, private=True)
-    except OSError as error:
-        raise KeysError(f"cannot write {path}: {error.strerror}") from None
 
 
 def load(directory: str | os.PathLike[str]) -> Keys:
@@ -366,74 +336,52 @@ def identity(certificate: x509.Certificate, where: str) -> tuple[str, str]:
 # -- certificates -----------------------------------------------------------------------------------------------
 
 
-def _ca_certificate(key: EllipticCurvePrivateKey, days: int) -> x509.Certificate:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"whence cluster CA {os.urandom(4).hex()}")])
-    start, end = _validity(days)
-    public = key.public_key()
-    return (
-        x509.CertificateBuilder(name, name, public, x509.random_serial_number(), start, end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .sign(key, SHA256())
-    )
-
-
-def _member_certificate(
-    ca: x509.Certificate,
-    ca_key: EllipticCurvePrivateKey,
-    public: EllipticCurvePublicKey,
+def _certificate(
     name: str,
-    role: str,
+    public: EllipticCurvePublicKey,
     days: int,
+    signer: EllipticCurvePrivateKey,
+    ca: x509.Certificate | None = None,
+    role: str = "",
 ) -> x509.Certificate:
+    """A member's of this role; without `ca` a CA's."""
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    start, end = _validity(days)
-    if end > ca.not_valid_after_utc:
-        end = ca.not_valid_after_utc
-    if end <= datetime.datetime.now(datetime.UTC):
-        raise KeysError(f"the cluster's CA expired on {end:%Y-%m-%d}: it can issue nothing any more")
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # every member is both
-    issuer_id = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    return (
-        x509.CertificateBuilder(ca.subject, subject, public, x509.random_serial_number(), start, end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_id), critical=False)
-        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(ROLE_URN + role)]), critical=False)
-        .sign(ca_key, SHA256())
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
-    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        **dict.fromkeys((*others, "encipher_only", "decipher_only"), False),
-    )
-
-
-def _validity(days: int) -> tuple[datetime.datetime, datetime.datetime]:
-    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-    return now - datetime.timedelta(hours=1), now + datetime.timedelta(days=days)  # an hour for clocks that are behind
-
-
-def _check_days(days: int) -> None:
     if not 1 <= days <= 36_500:
         raise KeysError(f"certificates are valid for 1 .. 36500 days, not {days}")
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    start, end = now - datetime.timedelta(hours=1), now + datetime.timedelta(days=days)  # for clocks that are behind
+    uses = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only")
+    usage = x509.KeyUsage(
+        digital_signature=ca is not None,
+        key_cert_sign=ca is None,
+        crl_sign=ca is None,
+        **dict.fromkeys((*uses, "decipher_only"), False),
+    )
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=ca is None, path_length=0 if ca is None else None), True),
+        (usage, True),
+        (x509.SubjectKeyIdentifier.from_public_key(public), False),
+    ]
+    if ca is not None:
+        end = min(end, ca.not_valid_after_utc)
+        if end <= now:
+            raise KeysError(f"the cluster's CA expired on {end:%Y-%m-%d}: it can issue nothing any more")
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # every member is both
+        issuer = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        extensions += [
+            (x509.ExtendedKeyUsage(both), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), False),
+            (x509.SubjectAlternativeName([x509.UniformResourceIdentifier(ROLE_URN + role)]), False),
+        ]
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    issued = subject if ca is None else ca.subject
+    made = x509.CertificateBuilder(issued, subject, public, x509.random_serial_number(), start, end)
+    for extension, critical in extensions:
+        made = made.add_extension(extension, critical)
+    return made.sign(signer, SHA256())
 
 
 # -- files ------------------------------------------------------------------------------------------------------
@@ -445,32 +393,21 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _public_pem(key: Ed25519PublicKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
 def _private_pem(key: EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _make_directory(path: Path) -> None:
+def _write(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Make the directory, if need be, and each file whole; nobody else may read them."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_whole(directory / name, content, private=True)
     except OSError as error:
-        raise KeysError(f"cannot make the directory {path}: {error.strerror}") from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-    except OSError as error:
-        raise KeysError(f"cannot write {path}: {error.strerror}") from None
+        raise KeysError(f"cannot write the directory {directory}: {error.strerror}") from None
+    return [directory / name for name in files]
 
 
 def _read(path: Path, *, private: bool = False) -> bytes:

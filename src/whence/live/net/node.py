@@ -57,6 +57,7 @@ from whence.core.ring.messages import RingMessage, by_receiver
 from whence.core.wire import Message, decode, encode, header
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
+from whence.live.net.listener import Refusals
 from whence.live.net.outbox import Outbox, without_frames
 from whence.live.net.queues import Backlog, Batch, CopyCounts, Replayed, Signal
 from whence.live.net.scribe import RunJob, Scribe, inline
@@ -174,6 +175,8 @@ class Node:
         """Why the ring was not founded, when that was asked for last."""
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
+        self.gone = Refusals(f"{self.cluster}: %s is gone: %s")
+        """Members that vanished without a word."""
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
@@ -503,6 +506,10 @@ class Node:
             case Ticket():
                 self._say_ticket(o)
             case MemberUp() | MemberDown():
+                if isinstance(o, MemberUp):
+                    self.gone.last.pop(address_of(o.member), None)
+                elif o.reason == "expired":
+                    self.gone.note(address_of(o.member), "it did not leave, and nobody has heard of it for a while")
                 change = MemberChange(o.member, "joined" if isinstance(o, MemberUp) else "gone")
                 for tell in list(self.watchers):
                     tell(change)

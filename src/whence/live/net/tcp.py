@@ -188,10 +188,6 @@ class TcpTransport:
                 peer.broken(error)
                 peer.lost(reliable)
 
-    def why_unreached(self, address: str) -> str:
-        """Why nothing gets through to this address, as far as it is known; empty: nothing is known."""
-        return self.failures.get(address, "")
-
     def failed(self, address: str, why: str) -> None:
         """A peer could not be reached, or does not want us."""
         self.failures[address] = why

@@ -1,0 +1,96 @@
+"""Who is there: one member's view of its cluster, and what each of the others says of itself when it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from whence.core.clock import MemberId, address_of
+from whence.live.net.council import council_of, owners
+from whence.live.net.hello import Answer, Ask
+
+if TYPE_CHECKING:
+    from whence.live.net.host import Host
+    from whence.live.net.node import Node
+
+MAX_ASKED: Final = 256
+"""Members asked at a time; of more, only what is known here is told."""
+PATIENCE_S: Final = 1.0
+"""Seconds for their answers."""
+
+
+class MemberStatus(msgspec.Struct, frozen=True):
+    """A member, as it says itself; if it does not answer, as far as others know."""
+
+    member: MemberId
+    answers: bool
+    seen_s: float
+    """Seconds since it was last heard of, here or by others; 0: it answers."""
+    ticket: int | None
+    votes: bool
+    """It is a voter of the council."""
+    order: str = ""
+    version: str = ""
+    held: int = 0
+    """Its lag: frames that wait for their causes, ..."""
+    unread: int = 0
+    """... and events that its application has not read."""
+    why: str = ""
+    """Why it cannot be reached from here, as far as that is known."""
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """A cluster, as one member sees it (docs/operations.md, "Who is there")."""
+
+    cluster: str
+    me: MemberId
+    members: list[MemberStatus]
+    tickets: int
+    """How many there are."""
+    council: str
+    """What it says of itself; empty: there is none."""
+    may_lose: int | None
+    """Voters that may be lost at once and publishing goes on; None: there is no council."""
+    cut_off: dict[MemberId, str]
+    """Who broke the protocol, and how."""
+    gone: dict[str, str]
+    """Who vanished without a word, by address, and when."""
+    refused: dict[str, str]
+    """The last refusals: IP addresses from which somebody wanted in, and why not."""
+
+
+async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
+    """Ask all members, and tell what came of it."""
+    member, council = node.member, council_of(node.member, now)
+    view, answers = member.cast.view, {node.me: host.answer(Ask(node.cluster, host.address, 0))}
+    others, gone = member.members()[1:], node.gone.told()
+    age_s = {m: round((view.round - born) * member.config.cast.round / 1e9, 1) for m, born in view.born.items()}
+    asked = others[:MAX_ASKED]
+    said = await asyncio.gather(
+        *(host.ask(address_of(other), node.cluster, PATIENCE_S) for other in asked), return_exceptions=True
+    )
+    answers |= {m: a for m, a in zip(asked, said, strict=True) if isinstance(a, Answer) and a.member == m}
+    tickets = {owner: ticket for ticket, owner in owners(member).items()}
+    voters = {voter.member for voter in council.voters} if council is not None else set()
+
+    def status(one: MemberId) -> MemberStatus:
+        answer, votes = answers.get(one), one in voters
+        if answer is None:
+            why = host.why_unreached(address_of(one))
+            return MemberStatus(one, False, age_s.get(one, 0.0), tickets.get(one), votes, why=why)
+        ticket = None if answer.ticket < 0 else answer.ticket
+        return MemberStatus(one, True, 0.0, ticket, votes, answer.order, answer.version, answer.held, answer.unread)
+
+    return ClusterStatus(
+        cluster=node.cluster,
+        me=node.me,
+        members=[status(one) for one in (node.me, *others)],
+        tickets=member.config.tickets,
+        council=council.says() if council is not None else "",
+        may_lose=council.may_lose if council is not None else None,
+        cut_off=dict(member.cut_off),
+        gone=gone,
+        refused=host.refused(),
+    )
