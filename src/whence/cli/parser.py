@@ -249,11 +249,9 @@ under the same tickets until they hear of each other; then the older side stops.
         "who is there: ask any member",
         "json",
         """\
-  whence status 127.0.0.1:9464                          members, tickets, lag, votes; who vanished or was refused
-  whence status 127.0.0.1:9464 --json | jq .clusters
+  whence status 127.0.0.1:9464   members, tickets, lag, votes; who vanished, who was refused and why
 
-The address is the --metrics port of a member, which asks all others. Exit code 0: it is well, 1: it is not, and says
-why, 2: no answer. docs/operations.md
+Asks the --metrics port of a member, which asks all others. Exit code 0: it is well, 1: it is not, 2: no answer.
 """,
         arguments={"address": {"metavar": "HOST:PORT", "help": "where the member serves its metrics"}},
     ),
@@ -296,7 +294,7 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
   whence keys revoke keys wall                 its certificate counts no more, wherever the new list is
   whence keys rotate keys                      the next of three steps to a new CA and secret, without a pause
 
-After revoke and rotate: copy the directories to the members, kill -HUP each. docs/operations.md
+How the members get them: docs/operations.md
 """,
         {"role": ("publisher", "receiver")},
         {

@@ -14,17 +14,13 @@ from whence.cli.show import console, facts
 from whence.core.clock import address_of
 from whence.errors import UsageError
 from whence.live.metrics import ProcessStatus, ask
-from whence.live.net.status import ClusterStatus, MemberStatus
-
-COLUMNS = ("member", "heard", "ticket", "votes", "order", "version", "held", "unread")
+from whence.live.net.status import ClusterStatus
 
 
 def status(args: argparse.Namespace) -> int:
     """Ask, and print what it says."""
     try:
-        code, text = asyncio.run(ask(args.address, "/status"))
-        if code != 200:
-            raise ConnectionError(f"it answers with HTTP status {code}")
+        _, text = asyncio.run(ask(args.address, "/status"))
         said = msgspec.json.decode(text, type=ProcessStatus)
     except (OSError, TimeoutError, msgspec.MsgspecError) as error:
         why = os.strerror(number) if (number := getattr(error, "errno", None)) else str(error) or "no answer in time"
@@ -42,19 +38,15 @@ def status(args: argparse.Namespace) -> int:
 def _show(cluster: ClusterStatus) -> None:
     taken = sum(one.ticket is not None for one in cluster.members)
     title = f"{cluster.cluster}: {len(cluster.members)} members, {taken} of {cluster.tickets} tickets, as"
-    table = Table(*COLUMNS, title=escape(f"{title} {address_of(cluster.me)} sees it"))
+    columns = ("member", "heard", "ticket", "votes", "order", "version", "held", "unread")
+    table = Table(*columns, title=escape(f"{title} {address_of(cluster.me)} sees it"))
     for one in cluster.members:
-        table.add_row(*map(escape, _row(one)))
+        heard = "now" if one.answers else f"{one.seen_s:g} s ago {one.why and f'({one.why})'}"
+        says = (one.order, one.version, f"{one.held:,}", f"{one.unread:,}") if one.answers else "????"
+        row = (one.member, heard, "-" if one.ticket is None else str(one.ticket), "yes" if one.votes else "no", *says)
+        table.add_row(*map(escape, row))
     console().print(table)
-    told = {"votes": cluster.council} if cluster.council else {}
+    told = {"votes": cluster.council}
     for kind, found in (("cut off", cluster.cut_off), ("gone", cluster.gone), ("refused", cluster.refused)):
         told |= {f"{kind}: {who}": why for who, why in found.items()}
-    if told:
-        console().print(facts("", {escape(name): escape(why) for name, why in told.items()}))
-
-
-def _row(one: MemberStatus) -> tuple[str, ...]:
-    ticket, votes = "-" if one.ticket is None else str(one.ticket), "yes" if one.votes else "no"
-    if not one.answers:
-        return one.member, f"{one.seen_s:g} s ago {one.why and f'({one.why})'}", ticket, votes, "?", "?", "?", "?"
-    return one.member, "now", ticket, votes, one.order, one.version, f"{one.held:,}", f"{one.unread:,}"
+    console().print(facts("", {escape(name): escape(why) for name, why in told.items() if why}))

@@ -150,7 +150,7 @@ class Cluster:
     def council(self) -> CouncilStatus | None:
         """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
         council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
-        return council_of(self._node.member, boot_ns())
+        return council_of(self._node, boot_ns())
 
     async def status(self) -> ClusterStatus:
         """Who is there, who owns which ticket, who lags or does not answer, who was refused: it asks all members."""

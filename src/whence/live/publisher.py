@@ -150,7 +150,7 @@ class Tickets:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
-        council = council_of(node.member, boot_ns())
+        council = council_of(node, boot_ns())
         if council is not None and council.voters and not council.has_quorum:
             return council.lacks()
         known = {**ring.applicant.hints, **owners(node.member)}  # hints: what whoever refused one has said

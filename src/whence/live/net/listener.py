@@ -248,10 +248,13 @@ class Refusals:
             self._logged[address] = now
             log.warning(self._text, address, why)
 
-    def told(self) -> dict[str, str]:
-        """All of them, with their ages."""
+    def ages(self) -> dict[str, float]:
+        """Seconds since each of them."""
         now = time.monotonic()
-        return {address: f"{why} ({now - at:.0f} s ago)" for address, (at, why) in self.last.items()}
+        return {address: now - at for address, (at, _) in self.last.items()}
+
+    def told(self) -> dict[str, str]:
+        return {address: f"{self.last[address][1]} ({age:.0f} s ago)" for address, age in self.ages().items()}
 
 
 def failed_handshake(error: Exception) -> str:

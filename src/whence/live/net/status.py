@@ -63,7 +63,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
 
 async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
     """Ask all members, and tell what came of it."""
-    member, council = node.member, council_of(node.member, now)
+    member, council = node.member, council_of(node, now)
     view, answers = member.cast.view, {node.me: host.answer(Ask(node.cluster, host.address, 0))}
     others, gone = member.members()[1:], node.gone.told()
     age_s = {m: round((view.round - born) * member.config.cast.round / 1e9, 1) for m, born in view.born.items()}

@@ -79,6 +79,13 @@ class Protection(NamedTuple):
                 raise UsageError(f"insecure=True is for loopback only, not for {address}")
         return cls(Plain())
 
+    @property
+    def options(self) -> str:
+        """Which options of `whence node` are for such keys."""
+        if self.keys is not None:
+            return f"--tls {self.keys.directory} {self.keys.name}"
+        return "--insecure" if isinstance(self.guard, Plain) else "--secret-file FILE"
+
 
 class TlsPeer(NamedTuple):
     """Who is at the other end, by its certificate."""
