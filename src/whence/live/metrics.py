@@ -44,7 +44,7 @@ PATIENCE_S: Final = 5.0
 """Seconds for a request to arrive and for its answer to be taken."""
 
 FRESH_S: Final = 1.0
-"""Seconds for which an answer to `/status` is given again: nobody makes this process ask all others all the time."""
+"""Seconds for which `/status` is the same: nobody makes this process ask all others all the time."""
 TICKET_PATIENCE_S: Final = 15.0
 """Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
 

@@ -90,7 +90,7 @@ class Tickets:
         """Somebody waits for a ticket, and nobody uses this one. (A ring of neighbours does not come back by itself
         when its last owner has gone.)"""
         node = self.node
-        there = council_of(node.member, boot_ns()) is not None or len(owners(node.member)) > 1
+        there = council_of(node, boot_ns()) is not None or len(owners(node.member)) > 1
         if there and node.batch is None and boot_ns() - node.used_at > IDLE_NS:
             self.idle = True
             node.feed(Resign())

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import FAST, run, until
-from tests.live.net.test_alerts import Cluster
+from tests.live.net.live import FAST, Members, run, until
 from whence.live.net.council import FORCE_AFTER_S, council_of
 from whence.live.net.node import STALL_NS
+from whence.testing import MemoryNetwork
 
 SECRET: dict[str, Any] = {"secret": bytes(range(32))}
 
@@ -23,7 +23,7 @@ def test_a_restarted_voter_hears_nothing_of_itself(tmp_path: Path) -> None:
     """It was killed: the council still has its earlier life, at the same address."""
 
     async def main() -> None:
-        async with Cluster(**SECRET) as x:
+        async with Members(**SECRET) as x:
             a, b = await x.add(), await x.add()
             again = {**SECRET, "settings": FAST, "transport": x.network}
             async with whence.join("x", a.address, "127.0.0.1:9", memory=tmp_path / "c", **again) as c:
@@ -43,7 +43,7 @@ def test_a_restarted_voter_hears_nothing_of_itself(tmp_path: Path) -> None:
 
 def test_whoever_stood_still_does_not_think_that_all_others_are_dead(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with Cluster() as x:
+        async with Members() as x:
             a, b, _ = [await x.add() for _ in range(3)]
             await until(lambda: a.council is not None and len(a.council.voters) == 3)
             node = a._node
@@ -63,7 +63,7 @@ def test_whoever_stood_still_does_not_think_that_all_others_are_dead(caplog: pyt
 
 def test_override_is_mentioned_when_the_voters_have_been_missing_for_long(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with Cluster() as x:
+        async with Members() as x:
             a, b, c = [await x.add() for _ in range(3)]
             await until(lambda: a.council is not None and len(a.council.voters) == 3)
             b.abandon()
@@ -72,6 +72,30 @@ def test_override_is_mentioned_when_the_voters_have_been_missing_for_long(caplog
             assert a.council is not None and "--force" not in a.council.says()
             await asyncio.sleep(FORCE_AFTER_S + 10)
             assert f"whence node --cluster x --force --contact {a.address} --insecure" in a.council.says()
+
+    run(main())
+
+
+def test_an_experiment_is_told_what_it_remembers_of_the_last_one(tmp_path: Path) -> None:
+    """Its name and its address are used again; the others of that time are not there."""
+
+    async def main() -> None:
+        network, home = MemoryNetwork(), tmp_path / "a"
+        options: dict[str, Any] = {"transport": network, "settings": FAST}
+        async with (
+            whence.create("x", "127.0.0.1:9", memory=home, **options) as a,
+            whence.join("x", a.address, **options) as b,
+            whence.join("x", a.address, **options) as c,
+        ):
+            await until(lambda: a.council is not None and len(a.council.voters) == 3)
+            for one in (a, b, c):
+                one.abandon()
+        async with whence.create("x", "127.0.0.1:9", memory=home, **options) as again:
+            with pytest.raises(
+                whence.NoTicket, match=rf"remembered in {home}; if that was another cluster of this name"
+            ):
+                async with again.publisher(timeout=30) as publisher:
+                    await publisher.publish(b"x")
 
     run(main())
 
@@ -101,7 +125,7 @@ def test_a_stop_without_a_quorum_does_not_say_that_publishing_waits(
     """The lease runs out while the ticket is given back in vain."""
 
     async def main() -> None:
-        async with Cluster(profile=profile) as x:
+        async with Members(profile=profile) as x:
             clusters = [await x.add() for _ in range(4)]
             await asyncio.sleep(5)
             x.cut(clusters[2])

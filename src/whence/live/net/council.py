@@ -45,6 +45,8 @@ class CouncilStatus(msgspec.Struct, frozen=True):
     """The address of a member that can create the ring again, if an operator says so."""
     keys: str = ""
     """The options of its cluster's keys."""
+    memory: str = ""
+    """The directory from which this process remembers the council; empty: it has heard of it."""
 
     @property
     def missing(self) -> tuple[CouncilVoter, ...]:
@@ -96,6 +98,10 @@ class CouncilStatus(msgspec.Struct, frozen=True):
             if back
             else "No memory of their votes is kept, so starting them again does not help"
         )
+        if self.memory:
+            start += (
+                f" (they are remembered in {self.memory}; if that was another cluster of this name, remove it first)"
+            )
         one = len(self.missing) == 1
         force = f"whence node --cluster {self.cluster} --force --contact {self.decides} {self.keys}"
         patient = all(voter.missing_for >= FORCE_AFTER_S for voter in self.missing)
@@ -129,9 +135,11 @@ def council_of(node: Node, now: int) -> CouncilStatus | None:
     if now - node.awake_since > 3 * member.config.ring.round_ns:
         silent = {v: ns / 1e9 for v, ns in ring.silent(now).items()}
         if member.config.cast.view != "partial":  # which does not show who is gone
-            seen, vanished = {address_of(m) for m in member.members()}, node.gone.ages()
-            gone = {v: address_of(v) for v in ring.councils.members() if address_of(v) not in seen}
-            silent |= {v: max(silent.get(v, 0.0), vanished.get(address, 0.0)) for v, address in gone.items()}
+            seen, clock = {address_of(m) for m in member.members()}, time.monotonic()
+            for v in ring.councils.members():
+                if (address := address_of(v)) not in seen:
+                    since, _ = node.gone.last.get(address, (clock, ""))
+                    silent[v] = max(silent.get(v, 0.0), clock - since)
     voters = tuple(
         CouncilVoter(v.member, v.disk, v.member in silent, silent.get(v.member, 0.0)) for v in ring.councils.now.voters
     )
@@ -140,7 +148,9 @@ def council_of(node: Node, now: int) -> CouncilStatus | None:
     may = member.seal is None or member.seal.can_sign
     able = [address_of(member.me)] if may else [address_of(v.member) for v in voters if not v.missing]
     decides = able[0] if able else "HOST:PORT"
-    return CouncilStatus(member.config.cluster, ring.councils.now.number, voters, seated, decides, node.keys)
+    return CouncilStatus(
+        member.config.cluster, ring.councils.now.number, voters, seated, decides, node.keys, node.memory
+    )
 
 
 def holds(node: Node, now: int) -> bool:

@@ -198,19 +198,17 @@ class Host:
     def rekey(self, secret: Secret | None = None, tls: Keys | str | os.PathLike[str] | None = None) -> None:
         """Other keys from now on: several secrets, of which the first seals; or what `tls` (none: the same directory as
         before) holds now. Raises KeysError or UsageError, and then the old ones stay."""
-        if isinstance(self.guard, SecretGuard):
-            if secret is None or tls is not None:
-                raise UsageError("this host has a shared secret: rekey(secret=...) with one or several")
-            self.guard.rekey(secret)
-            return
         old = self.protection.keys
-        if old is None or self._tcp is None or secret is not None:
-            raise UsageError("rekey: the kind of protection is for the life of the process, and this host has another")
-        new = Protection.of(None, tls or old.directory, False)
-        if new.keys is None or (new.keys.name, new.keys.role, new.keys.public) != (old.name, old.role, old.public):
-            raise KeysError(f"{old.directory} is now of another member, or has another publishers' key: start it again")
-        self.protection = new
-        self._tcp.rekey(new)
+        if isinstance(self.guard, SecretGuard) and secret is not None and tls is None:
+            self.guard.rekey(secret)
+        elif old is None or self._tcp is None or secret is not None:
+            raise UsageError("rekey: the kind of protection cannot change; give secret= or tls= as at the start")
+        else:
+            new = Protection.of(None, tls or old.directory, False)
+            if new.keys is None or (new.keys.name, new.keys.role, new.keys.public) != (old.name, old.role, old.public):
+                raise KeysError(f"{old.directory} is now of another member or cluster: start it again")
+            self.protection = new
+            self._tcp.rekey(new)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@
             ca.crt  NAME.crt  NAME.key  secret.key  publisher.pub  revoked
             publisher.key     only for the role `publisher`
 
-While a rotation lasts (`rotate`, three steps), `ca.crt` and `secret.key` hold two each: the first one is in use, the
-other one is accepted. A step is on all machines before the next one begins: so nobody meets a key it does not know.
+During a rotation (`rotate`, three steps), `ca.crt` and `secret.key` hold two each: the first is in use, the other is
+accepted. A step is on all machines before the next one begins, so nobody meets a key that it does not know.
 
 Directories are 0700 and files 0600; private files that others can read are refused.
 

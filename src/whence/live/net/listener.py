@@ -248,13 +248,9 @@ class Refusals:
             self._logged[address] = now
             log.warning(self._text, address, why)
 
-    def ages(self) -> dict[str, float]:
-        """Seconds since each of them."""
-        now = time.monotonic()
-        return {address: now - at for address, (at, _) in self.last.items()}
-
     def told(self) -> dict[str, str]:
-        return {address: f"{self.last[address][1]} ({age:.0f} s ago)" for address, age in self.ages().items()}
+        """All of them, and how long ago that was."""
+        return {address: f"{why} ({time.monotonic() - at:.0f} s ago)" for address, (at, why) in self.last.items()}
 
 
 def failed_handshake(error: Exception) -> str:

@@ -144,10 +144,13 @@ class Node:
     """Called when this member, an owner, had to refuse somebody because all tickets are taken."""
     used_at = 0
     """When it last began to publish."""
+    waiting_bytes = 0
+    """Bytes of packets that wait for a step."""
     awake_since = 0
     """When this process last stood still (the machine slept, SIGSTOP), in the member's time."""
     keys = ""
-    """The options of its cluster's keys, for advice."""
+    """The options of its cluster's keys, for advice; the directory in which it remembers a council."""
+    memory = ""
     _could_publish = False
     _leaves = False
     _stepping = False
@@ -208,8 +211,6 @@ class Node:
         self.batch: Batch | None = None
         """The events published since the last step; None: there are none, and `begin` opens one."""
         self.copies = CopyCounts()
-        self.waiting_bytes = 0
-        """Bytes of packets that wait for a step."""
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
         self._urgent: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
         self._shut_out: dict[str | None, None] = {}

@@ -22,43 +22,36 @@ PATIENCE_S: Final = 1.0
 
 
 class MemberStatus(msgspec.Struct, frozen=True):
-    """A member, as it says itself; if it does not answer, as far as others know."""
+    """What a member says of itself or, if it does not answer, others of it: seconds since they heard of it (`seen_s`),
+    and `why` it cannot be reached from here. `votes`: it is a voter of the council. Its lag: frames that are `held`
+    until their causes are there, and events that its application has not read."""
 
     member: MemberId
     answers: bool
     seen_s: float
-    """Seconds since it was last heard of, here or by others; 0: it answers."""
     ticket: int | None
     votes: bool
-    """It is a voter of the council."""
     order: str = ""
     version: str = ""
     held: int = 0
-    """Its lag: frames that wait for their causes, ..."""
     unread: int = 0
-    """... and events that its application has not read."""
     why: str = ""
-    """Why it cannot be reached from here, as far as that is known."""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """A cluster, as one member sees it (docs/operations.md, "Who is there")."""
+    """A cluster, as the member `me` sees it: all members, how many tickets there are, what the `council` says and how
+    many voters it may lose (None: there is no council), who broke the protocol (`cut_off`), which addresses vanished
+    without a word (`gone`), and from which IP addresses a connection was `refused`; each with the reason."""
 
     cluster: str
     me: MemberId
     members: list[MemberStatus]
     tickets: int
-    """How many there are."""
     council: str
-    """What it says of itself; empty: there is none."""
     may_lose: int | None
-    """Voters that may be lost at once and publishing goes on; None: there is no council."""
     cut_off: dict[MemberId, str]
-    """Who broke the protocol, and how."""
     gone: dict[str, str]
-    """Who vanished without a word, by address, and when."""
     refused: dict[str, str]
-    """The last refusals: IP addresses from which somebody wanted in, and why not."""
 
 
 async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
