@@ -277,9 +277,8 @@ class Cluster:
         await force_found(self._node, boot_ns())
 
     def rekey(self, *, secret: Secret | None = None, tls: Keys | str | os.PathLike[str] | None = None) -> None:
-        """Other keys from now on, without a restart (docs/operations.md, "New keys"): `secret`, or several of them, of
-        which the first seals and all are accepted; or what the directory given as `tls` holds now. Raises KeysError,
-        and then the old ones stay."""
+        """Other keys, without a restart (docs/operations.md, "New keys"): a secret, or several (the first seals, all
+        are accepted); or what the directory given as `tls` holds now. After a KeysError the old ones stay."""
         self._host.rekey(secret, tls)
 
     async def leave(self) -> None:

@@ -42,11 +42,10 @@ class CouncilStatus(msgspec.Struct, frozen=True):
     me: MemberId = ""
     """This process as a voter; empty: it is none."""
     decides: str = ""
-    """The address of a member that can create the ring again, if an operator says so."""
+    """For advice: the address of a member that can create the ring again, the options of the cluster's keys, and the
+    directory from which this process remembers a council, if it does."""
     keys: str = ""
-    """The options of its cluster's keys."""
     memory: str = ""
-    """The directory from which this process remembers the council; empty: it has heard of it."""
 
     @property
     def missing(self) -> tuple[CouncilVoter, ...]:
@@ -134,12 +133,11 @@ def council_of(node: Node, now: int) -> CouncilStatus | None:
     silent: dict[MemberId, float] = {}
     if now - node.awake_since > 3 * member.config.ring.round_ns:
         silent = {v: ns / 1e9 for v, ns in ring.silent(now).items()}
+        seen, clock = {address_of(m) for m in member.members()}, time.monotonic()
+        gone = {v: address_of(v) for v in ring.councils.members() if address_of(v) not in seen}
         if member.config.cast.view != "partial":  # which does not show who is gone
-            seen, clock = {address_of(m) for m in member.members()}, time.monotonic()
-            for v in ring.councils.members():
-                if (address := address_of(v)) not in seen:
-                    since, _ = node.gone.last.get(address, (clock, ""))
-                    silent[v] = max(silent.get(v, 0.0), clock - since)
+            known = node.gone.last
+            silent |= {v: max(silent.get(v, 0.0), clock - known.get(at, (clock, ""))[0]) for v, at in gone.items()}
     voters = tuple(
         CouncilVoter(v.member, v.disk, v.member in silent, silent.get(v.member, 0.0)) for v in ring.councils.now.voters
     )

@@ -196,8 +196,7 @@ class Host:
         await self.close()
 
     def rekey(self, secret: Secret | None = None, tls: Keys | str | os.PathLike[str] | None = None) -> None:
-        """Other keys from now on: several secrets, of which the first seals; or what `tls` (none: the same directory as
-        before) holds now. Raises KeysError or UsageError, and then the old ones stay."""
+        """As `Cluster.rekey`."""
         old = self.protection.keys
         if isinstance(self.guard, SecretGuard) and secret is not None and tls is None:
             self.guard.rekey(secret)

@@ -30,6 +30,7 @@ import re
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -116,12 +117,12 @@ class Keys:
         return PublisherSeal(self.private, self.public, cluster)
 
 
-def init(directory: str | os.PathLike[str], *, days: int = CA_DAYS) -> list[Path]:
+def init(root: Path, *, days: int = CA_DAYS) -> list[Path]:
     """Make a cluster's keys in a directory that has none; returns the files."""
     from cryptography.hazmat.primitives.asymmetric import ed25519
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    root, publisher = Path(directory), ed25519.Ed25519PrivateKey.generate()
+    publisher = ed25519.Ed25519PrivateKey.generate()
     public = publisher.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     files = {**_renewed(days), "publisher.pub": public, "publisher.key": _private_pem(publisher)}
     there = [name for name in files if (root / name).exists()]
@@ -143,11 +144,8 @@ def _renewed(days: int = CA_DAYS) -> dict[str, bytes]:
     return {"ca.crt": _pem(ca), "ca.key": _private_pem(key), "secret.key": secret.encode()}
 
 
-def issue(
-    directory: str | os.PathLike[str], name: str, role: str = PUBLISHER, *, days: int = MEMBER_DAYS
-) -> list[Path]:
-    """Make what the member `name` needs in `directory/name`; returns the files."""
-    root = Path(directory)
+def issue(root: Path, name: str, role: str = PUBLISHER, *, days: int = MEMBER_DAYS) -> list[Path]:
+    """Make what the member `name` needs in a directory of that name in `root`; returns the files."""
     if role not in ROLES:
         raise KeysError(f"no such role: {role!r} (there are: {', '.join(ROLES)})")
     if not _NAME.fullmatch(name) or name in _RESERVED:
@@ -188,11 +186,10 @@ def _issued(root: Path, name: str, role: str, days: int = MEMBER_DAYS) -> dict[s
     return files
 
 
-def rotate(directory: str | os.PathLike[str]) -> tuple[int, list[Path]]:
+def rotate(root: Path) -> tuple[int, list[Path]]:
     """The next step of a rotation, and the directories that it changed. 1: a new CA and secret are accepted. 2: they
     are in use, and each member has a certificate of the new CA. 3: the old ones are gone. After an interruption the
     same step is done again: `next/step` is written last."""
-    root = Path(directory)
     coming, marker = root / "next", root / "next" / "step"
     step = int(_read(marker)) + 1 if marker.exists() else 1
     cas, secrets = read_certificates(root / "ca.crt"), read_secret(root / "secret.key")
@@ -221,10 +218,9 @@ def rotate(directory: str | os.PathLike[str]) -> tuple[int, list[Path]]:
     return step, [root, *bundles]
 
 
-def revoke(directory: str | os.PathLike[str], name: str) -> list[Path]:
+def revoke(root: Path, name: str) -> list[Path]:
     """The certificate of the member `name` counts no more, for whoever has the new `revoked`; its directory is removed.
     Returns the files to be copied."""
-    root = Path(directory)
     bundle = root / name
     if not _NAME.fullmatch(name) or not bundle.is_dir():
         raise KeysError(f"{bundle} is not there: to revoke a certificate, put it back as {bundle / f'{name}.crt'}")
@@ -300,11 +296,9 @@ def issued_by(certificate: x509.Certificate, cas: Sequence[x509.Certificate]) ->
     from cryptography.exceptions import InvalidSignature
 
     for ca in cas:
-        try:
+        with suppress(InvalidSignature, ValueError, TypeError):
             certificate.verify_directly_issued_by(ca)
             return True
-        except (InvalidSignature, ValueError, TypeError):
-            pass
     return False
 
 
@@ -321,12 +315,10 @@ def identity(certificate: x509.Certificate, where: str) -> tuple[str, str]:
     """(name, role) that a certificate speaks for."""
     from cryptography import x509
 
-    names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    try:
+    names, uris = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME), []
+    with suppress(x509.ExtensionNotFound):
         alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        raise KeysError(f"{where} names no role: it was not made by `whence keys issue`") from None
-    uris = alternative.get_values_for_type(x509.UniformResourceIdentifier)
+        uris = alternative.get_values_for_type(x509.UniformResourceIdentifier)
     roles = [uri.removeprefix(ROLE_URN) for uri in uris if uri.startswith(ROLE_URN)]
     if len(names) != 1 or len(roles) != 1 or roles[0] not in ROLES:
         raise KeysError(f"{where} names no role: it was not made by `whence keys issue`")

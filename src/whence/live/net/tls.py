@@ -94,12 +94,10 @@ class TlsPeer(NamedTuple):
     role: str
 
 
-def contexts(
-    ca: str | os.PathLike[str], certificate: str | os.PathLike[str], key: str | os.PathLike[str]
-) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def contexts(ca: Path, certificate: Path, key: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """(for accepted connections, for our own): both sides show a certificate of one of these CAs. Raises `KeysError`
     for files that no peer would accept."""
-    _check_own(Path(ca), Path(certificate))
+    _check_own(ca, certificate)
     made: list[ssl.SSLContext] = []
     for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
         context = ssl.SSLContext(protocol)
