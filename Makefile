@@ -111,9 +111,9 @@ scorecard: setup
 
 SEEDS ?= 1000
 soak: setup
-	$(BIN)/whence soak hostile --seeds $(SEEDS)
-	$(BIN)/whence soak hostile-trees --seeds $(SEEDS)
-	$(BIN)/whence soak hostile-ccc11 --seeds $(SEEDS)
+	$(BIN)/whence sim hostile --seeds $(SEEDS)
+	$(BIN)/whence sim hostile-trees --seeds $(SEEDS)
+	$(BIN)/whence sim hostile-ccc11 --seeds $(SEEDS)
 
 # The same world under every mechanism of the survey.
 .PHONY: soak-mechanisms

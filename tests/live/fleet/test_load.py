@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whence.live.fleet.member import Latency
 from whence.live.fleet.task import DOWN_S, PAYLOAD_BYTES, Pace, kills, payload, published_at
 
 
@@ -50,3 +51,11 @@ def test_the_same_seed_gives_the_same_plan_of_kills() -> None:
         assert (kill.do, start.do) == ("kill", "start") and kill.processes == start.processes
         assert 1.5 <= kill.after <= 4.5 and start.after in DOWN_S
     assert {step.processes for step in plan} == {(n,) for n in range(5)}
+
+
+def test_quantiles_of_latency_are_bounds_of_buckets() -> None:
+    latency = Latency()
+    assert latency.quantile(0.5) is None
+    for seconds in (*[0.0015] * 98, -1.0, 1e9):
+        latency.observe(seconds)
+    assert latency.quantile(0.5) == latency.quantile(0.99) == 0.002 and latency.quantile(1.0) == float("inf")
