@@ -134,6 +134,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "certificate": (SWITCH, "", "with --out: also the commit order as a proof"),
     "only": (TEXTS, "SCENARIO", "this scenario; may be repeated"),
     "hold": (float, "S", "seconds that a cause is withheld"),
+    "own-network": (SWITCH, "", "the members speak to each other themselves; the kit has proxies on their links"),
     "adapter": (SWITCH, "", "be a node of ours for `whence conform`, on standard input and output"),
     "json": (SWITCH, "", "print JSON: one object, or one a line"),
 }
@@ -349,11 +350,12 @@ consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. d
     ),
     "conform": Command(
         "try on any system what breaks causal broadcast",
-        "members=3 timeout hold=1 only trace adapter order=reliable json",
+        "members=3 timeout hold=1 only trace own-network adapter order=reliable json",
         """\
   whence conform                                         the scenarios, and what each of them breaks
   whence conform -- whence conform --adapter             ours
   whence conform -- python examples/conform_vector.py    another system, in one file
+  whence conform --own-network -- python examples/conform_tcp.py    one that has sockets of its own
   whence conform --only triangle --trace out -- ./node   one scenario; its trace for `whence audit out`
 
 Starts one COMMAND process per member, speaks Maelstrom's message format with it, is its network, and tries what breaks
