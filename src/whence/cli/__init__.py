@@ -74,7 +74,8 @@ def missing(error: ModuleNotFoundError, needs: str = "") -> Exception:
     if package not in EXTRAS:
         return error
     what, extra = EXTRAS[package]
-    return UsageError(f"{what} the {package} package: pip install 'whence[{needs or extra}]'")
+    extra = extra if package == "pyspark" else needs or extra
+    return UsageError(f"{what} the {package} package: pip install 'whence[{extra}]'")
 
 
 def _full_output() -> str:
