@@ -147,6 +147,9 @@ def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
             table.add_row(name, f"{said[name]:,}")
     for verdict, count in said.get("verdicts", {}).items():
         table.add_row(f"  {verdict}", f"{count:,}")
+        broken = sum(said["violations"].get(rule, 0) for rule in ("causal", "fifo"))
+        if verdict == "inverted" and (free := count - broken):
+            table.add_row("    where no causal order was asked for", f"{free:,}")
     for name, what in _NOTED.items():
         if said.get(name):
             table.add_row(what, f"{said[name]:,}")

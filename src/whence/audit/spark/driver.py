@@ -110,11 +110,8 @@ def audit_files(
         terms = terms.doubted()
     rows = sum(piece.rows for piece in pieces)
     progress(f"{len(files):,} files with about {rows:,} rows")
-    if callable(spark) and not metrics and rows < few:
-        spark = None
-        progress("few rows: judged in this process, which is faster than Spark (--engine spark)")
-    elif callable(spark):
-        spark = _started(spark, rows, progress)
+    if callable(spark):
+        spark = _started(spark, rows, progress) if metrics or rows >= few else None
     with staging(out):
         work = Work(out, terms, sparse, progress)
         work.collect([as_files(work.out, "files").emit([refused(ingest.bad_table(bad))])])
