@@ -49,7 +49,7 @@ def test_help_needs_no_heavy_import() -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 @pytest.mark.parametrize(
     "typed, offered",
-    [("so", "soak"), ("sim --sche", "--schedule"), ("audit --engine l", "local"), ("keys is", "issue")],
+    [("sta", "status"), ("sim --sche", "--schedule"), ("audit --engine l", "local"), ("keys is", "issue")],
 )
 def test_bash_completes(typed: str, offered: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["whence", *typed.split()]

@@ -139,7 +139,7 @@ def test_shrink_of_a_clean_seed_says_so(small: Path, capsys: pytest.CaptureFixtu
 
 
 def test_soak_sums_up(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", str(small), "--seeds", "3", "--seed", "7", "--jobs", "2", "--json"]) == 0
+    assert main(["sim", str(small), "--seeds", "3", "--seed", "7", "--jobs", "2", "--json"]) == 0
     summary = msgspec.json.decode(capsys.readouterr().out)
     assert summary["seeds"] == 3 and summary["failed"] == [] and summary["delivered"] == 4 * summary["published"] > 0
     (sums,) = summary["orders"].values()
@@ -156,13 +156,13 @@ def test_an_interrupted_soak_sums_up_what_is_done(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(simulate, "seeds", interrupted)
-    assert main(["soak", str(small), "--seeds", "9", "--jobs", "1", "--json"]) == 130
+    assert main(["sim", str(small), "--seeds", "9", "--jobs", "1", "--json"]) == 130
     assert msgspec.json.decode(capsys.readouterr().out)["seeds"] == 2
 
 
 @pytest.mark.usefixtures("broken")
 def test_soak_names_and_shrinks_a_failing_seed(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", str(small), "--seeds", "2", "--jobs", "1", "--shrink", str(tmp_path / "short.toml")]) == 1
+    assert main(["sim", str(small), "--seeds", "2", "--jobs", "1", "--shrink", str(tmp_path / "short.toml")]) == 1
     out = capsys.readouterr().out
     assert "seed 0: id" in out and "failed: [0, 1]" in out
     assert main(["sim", str(tmp_path / "short.toml")]) == 1

@@ -16,7 +16,7 @@ PAPERS = r"(?:CCC05|CCC11|PCO17|SURVEY|\bEx\d|the paper|the survey)"  # Ex1 .. a
 
 PAGE = re.compile(r"(?<![\w/.\"-])([\w/-]+\.md)\b(?:,? \(?\"([^\"]+)\")?")
 MODULE = re.compile(r"(?<![\w/.*<>{}\"-])((?:[\w-]+/)*[\w-]+\.py)\b(?::(\d+))?")
-PATH = re.compile(r"(?<![\w/.*{}-])((?:src|tests|docs|bench|soak|examples|deploy|proofs)/[\w/.@-]*\w)")
+PATH = re.compile(r"(?<![\w/.*{}-])((?:src|tests|docs|bench|soak|scorecard|examples|deploy|proofs)/[\w/.@-]*\w)")
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 RULE_OF = re.compile(r"((?:[\w-]+/)+[\w-]+\.py)`?, rule (\d+)")
 RULES = re.compile(r"\b[Rr]ules? (C?\d+(?:(?:-| to |, | and |, and )C?\d+)*)")

@@ -1,4 +1,4 @@
-"""`whence sim` and `whence soak`."""
+"""`whence sim`: one seed, or many."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def wanted(args: argparse.Namespace) -> Loaded:
 
 
 def sim(args: argparse.Namespace) -> int:
-    """One run."""
+    """One run, or one for each of so many seeds."""
+    if args.seeds is not None:
+        return _soak(args)
     loaded = wanted(args)
     seed = loaded.scenario.seed if args.seed is None else args.seed
     if args.schedule:
@@ -116,14 +118,16 @@ def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> Non
     print(f"# {len(shrunk.schedule)} actions, found in {shrunk.runs} runs; again: whence sim {args.shrink}")
 
 
-def soak(args: argparse.Namespace) -> int:
+def _soak(args: argparse.Namespace) -> int:
     """Many seeds. Interrupted, it sums up those that are done."""
+    if args.trace or args.report or args.schedule:
+        raise UsageError("--trace, --report and --schedule are for one seed: leave --seeds out")
     loaded = wanted(args)
     results: list[SeedResult] = []
     began = time.perf_counter()
     try:
         with progress(f"{args.seeds} seeds") as tick:
-            for result in seeds(loaded, args.seeds, args.seed, args.jobs):
+            for result in seeds(loaded, args.seeds, args.seed or 0, args.jobs):
                 results.append(result)
                 if result.kind and not args.json:
                     print(f"seed {result.seed}: {result.violation}", flush=True)

@@ -90,7 +90,7 @@ class Tickets:
         """Somebody waits for a ticket, and nobody uses this one. (A ring of neighbours does not come back by itself
         when its last owner has gone.)"""
         node = self.node
-        there = council_of(node.member, boot_ns()) is not None or len(owners(node.member)) > 1
+        there = council_of(node, boot_ns()) is not None or len(owners(node.member)) > 1
         if there and node.batch is None and boot_ns() - node.used_at > IDLE_NS:
             self.idle = True
             node.feed(Resign())
@@ -150,7 +150,7 @@ class Tickets:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
-        council = council_of(node.member, boot_ns())
+        council = council_of(node, boot_ns())
         if council is not None and council.voters and not council.has_quorum:
             return council.lacks()
         known = {**ring.applicant.hints, **owners(node.member)}  # hints: what whoever refused one has said

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whence.live.fleet.member import Latency
 from whence.live.fleet.task import PAYLOAD_BYTES, Pace, payload, published_at
 
 
@@ -33,3 +34,11 @@ def test_as_many_events_are_due_as_the_rate_says(rate: float, bursts: tuple[int,
         now += pace.wait(now)
         events += pace.due(now)
     assert 1800 < events < 2200
+
+
+def test_quantiles_of_latency_are_bounds_of_buckets() -> None:
+    latency = Latency()
+    assert latency.quantile(0.5) is None
+    for seconds in (*[0.0015] * 98, -1.0, 1e9):
+        latency.observe(seconds)
+    assert latency.quantile(0.5) == latency.quantile(0.99) == 0.002 and latency.quantile(1.0) == float("inf")

@@ -245,6 +245,30 @@ def test_a_secret_may_be_bytes_text_or_a_passphrase() -> None:
             master_key(bad)
 
 
+def test_two_secrets_at_a_time() -> None:
+    """A rotation in three steps, at one member after the other: each opens what the other seals, at any time."""
+    clock = Clock()
+    old, new, leaked = bytes(32), SECRET, SecretGuard(bytes(32), clock=clock)
+    a, b = SecretGuard(old, clock=clock), SecretGuard([old], clock=clock)
+    for secrets in ([old, new], [new, old], [new]):
+        for guard in (a, b):
+            guard.rekey(secrets)
+            assert b.open(a.seal(b"to b")) == b"to b" and a.open(b.seal(b"to a")) == b"to a"
+        repeated = a.seal(b"x")
+        assert b.open(repeated) == b"x"
+        with pytest.raises(Unauthentic, match="here before"):
+            b.open(repeated)
+        if old in secrets:
+            assert b.open(leaked.seal(b"y")) == b"y"
+    for packet in (leaked.seal(b"in a session that is known"), SecretGuard(old, clock=clock).seal(b"in a new one")):
+        with pytest.raises(Unauthentic, match="another key"):
+            b.open(packet)
+    b.rekey([new, old])
+    assert b.open(leaked.seal(b"again")) == b"again" and b.stats()["forged"] == 2
+    with pytest.raises(UsageError, match="empty list"):
+        b.rekey([])
+
+
 def test_the_document_says_what_the_code_does() -> None:
     path = Path(__file__).parents[3] / "SECURITY.md"
     if not path.exists():

@@ -35,7 +35,7 @@ from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, U
 from whence.live.api import Cluster
 from whence.live.bridge.envelope import FromClient, Reader, Said, wrap
 from whence.live.events import Event
-from whence.live.net.guard import Guard
+from whence.live.net.guard import Guard, Secret
 from whence.live.net.keys import PUBLISHER, Keys
 from whence.live.net.listener import Listener
 from whence.live.net.queues import Signal
@@ -153,7 +153,7 @@ class Door:
         reader: Reader,
         listen: str = "127.0.0.1:0",
         *,
-        secret: bytes | str | None = None,
+        secret: Secret | None = None,
         tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
     ) -> None:
@@ -337,7 +337,7 @@ class Client:
         cluster: str,
         via: Sequence[str],
         *,
-        secret: bytes | str | None = None,
+        secret: Secret | None = None,
         tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
         client: str | None = None,
