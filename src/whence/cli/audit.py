@@ -131,6 +131,7 @@ def _import(args: argparse.Namespace) -> list[NotTaken]:
 
 _COUNTED = ("rows", "runs", "members", "published", "deliveries")
 _NOTED = {
+    "free": "inverted where no causal order was asked for",
     "repeated": "rows that were there twice, alike",
     "missing": "steps missing",
     "doubts": "in doubt: some traces are not all here (table doubts)",
@@ -143,13 +144,11 @@ def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
     table = Table(title=f"audit in {seconds:.1f} s", show_header=False)
     table.add_row("judged", "in this process" if said["design"] in ("", "local") else "on Spark")
     for name in _COUNTED:
-        if name in said:
-            table.add_row(name, f"{said[name]:,}")
+        table.add_row(name, f"{said[name]:,}")
     for verdict, count in said.get("verdicts", {}).items():
         table.add_row(f"  {verdict}", f"{count:,}")
-        broken = sum(said["violations"].get(rule, 0) for rule in ("causal", "fifo"))
-        if verdict == "inverted" and (free := count - broken):
-            table.add_row("    where no causal order was asked for", f"{free:,}")
+    broken = sum(said["violations"].get(rule, 0) for rule in ("causal", "fifo"))
+    said = {**said, "free": said.get("verdicts", {}).get("inverted", 0) - broken}
     for name, what in _NOTED.items():
         if said.get(name):
             table.add_row(what, f"{said[name]:,}")

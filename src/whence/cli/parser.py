@@ -158,7 +158,6 @@ class Command(NamedTuple):
 
 
 LEVELS = ("rc", "ra", "tcc", "cc", "cm", "ccv")
-_ENGINES = ("spark", "local")
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
@@ -171,7 +170,7 @@ COMMANDS: Mapping[str, Command] = {
 25 members in five processes here: messages are lost, a process is killed and comes back, a part is cut off and heals.
 Then every delivery is audited, and a page shows what happened.
 """,
-        {"engine": _ENGINES},
+        {"engine": ("spark", "local")},
     ),
     "sim": Command(
         "run a scenario in virtual time, once or with many seeds",
@@ -322,7 +321,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
             "format": ("whence", "shiviz", "otel"),
             "order": ("unordered", "fifo", "causal", "reliable"),
             "verdicts": ("sparse", "all"),
-            "engine": ("auto", *_ENGINES),
+            "engine": ("auto", "spark", "local"),
         },
         {
             "paths": {

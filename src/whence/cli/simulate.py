@@ -99,8 +99,7 @@ def tracing(path: Path | None, loaded: Loaded, seed: int) -> Iterator[Sink | Non
 
 
 def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> None:
-    """Make a failing seed readable: write the shortest scenario that still fails, and show it. Without a violation: the
-    shortest that still has an inversion, at a member that may have it."""
+    """Make a seed readable: write the shortest scenario that still fails, or has an inversion that is allowed."""
     seed, found = outcome.report.seed, outcome.violation or outcome.inversion
     if found is None:
         print(f"whence: seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
