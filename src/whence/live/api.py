@@ -256,7 +256,7 @@ class Cluster:
 
     # -- publishing ---------------------------------------------------------------------------------------------
 
-    def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True) -> Publisher:
+    def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True, keep: bool = False) -> Publisher:
         """A block in which this member publishes. If it loses its ticket, the publisher gets another one:
 
             async with cluster.publisher() as publisher:
@@ -264,8 +264,9 @@ class Cluster:
 
         `timeout`: seconds that a publish waits for a ticket before it raises NoTicket; None: as long as it takes.
         `wait_for_reader`: publishing waits while this application has too many events to read. False is for
-        applications whose reader waits for something else, such as a bridge."""
-        return Publisher(self._tickets, timeout, wait_for_reader)
+        applications whose reader waits for something else, such as a bridge. `keep`: it gives its ticket to nobody
+        while it has nothing to publish, so that the first event after a pause does not wait for another."""
+        return Publisher(self._tickets, timeout, wait_for_reader, keep)
 
     async def recreate(self, *, force: bool) -> None:
         """Create the ring again at this member, because its council is lost for good: an operator override

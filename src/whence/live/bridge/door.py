@@ -12,8 +12,8 @@
 
 Client and door talk over a stream that is protected like those of members, by a secret or certificates of its own:
 clients need not hold the cluster's. A door sees what is delivered because the application reads its events through
-`Door.read`. It holds a ticket for as long as it is open: a ring of few coordinators does not survive the crash of one
-(docs/ring.md).
+`Door.read`. It publishes as any member does, with a ticket that it gives to whoever waits while no client has anything
+to say.
 """
 
 from __future__ import annotations

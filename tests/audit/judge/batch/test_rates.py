@@ -6,8 +6,8 @@ from math import comb
 
 import pytest
 
-from whence.audit.judge import rates
-from whence.audit.judge.rates import ABOVE, IN_DOUBT, LEVEL, UNDECIDED, WITHIN, interval, rate
+from whence.audit.judge.batch import rates
+from whence.audit.judge.batch.rates import ABOVE, IN_DOUBT, LEVEL, UNDECIDED, WITHIN, interval, rate
 
 
 @pytest.mark.parametrize(
