@@ -187,6 +187,8 @@ class Member:
             case ports.Unreachable():
                 if self.started:
                     self._cast(self.cast.unreachable(input.address, now), now, out)
+            case ports.Vacated():
+                self._cast(self.cast.vacated(input.address), now, out)
             case ports.BadBytes():
                 self._cut(input.sender, input.error, now, out)
             case _:

@@ -143,6 +143,12 @@ class Dissemination(ABC):
         self.view.remove(member, out)
         return out
 
+    def vacated(self, address: str) -> list[msg.CastOutput]:
+        """Nobody is at this address any more."""
+        out: list[msg.CastOutput] = []
+        self.view.vacate(address, out)
+        return out
+
     def members(self) -> list[MemberId]:
         """The view, without this member, in the same order in every run of the same seed."""
         return list(self.view.pool)

@@ -301,6 +301,11 @@ class View(ABC):
         if is_member_id(member):
             self._bury(member, self.round, False, out)
 
+    def vacate(self, address: str, out: list[CastOutput]) -> None:
+        """Its member is at another address now."""
+        if address in self.at:
+            self._drop(self.at[address], "restarted", out)
+
     def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:
         address, boot = parts(member)
         self.gone.pop(address, None)
