@@ -244,6 +244,7 @@ class View(ABC):
             if last > boot and self.round - at <= LATE:
                 return  # a message of an earlier life
             self._believe(member, address, boot, out)
+            self._met(member, out)
         self.spoken.pop(address, None)
         self.spoken[address] = (boot, self.round)
         if len(self.spoken) > self.config.max_view:
@@ -271,6 +272,9 @@ class View(ABC):
         if said:
             self._disbelieve(address)
             self.admit(member, 0, out)
+
+    def _met(self, member: MemberId, out: list[CastOutput]) -> None:  # noqa: B027
+        """It has spoken, and is not in the view."""
 
     def _disbelieve(self, address: str) -> None:  # noqa: B027
         """Forget what others said of this address; what a kind of view keeps beside its entries."""
@@ -386,6 +390,10 @@ class FullView(View):
         self.hints[member] = (teller, self.round)
         self._open[teller] = self._open.get(teller, 0) + 1
         self.unasked.append(member)
+
+    def _met(self, member: MemberId, out: list[CastOutput]) -> None:
+        if member not in self.born:
+            self.admit(member, 0, out)
 
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
         super().tick(rounds, out)

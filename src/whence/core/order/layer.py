@@ -260,13 +260,13 @@ class Ordering(ABC, Generic[O, F]):
         ahead of all known a timestamp is depends on who knows what, so forwarding an absurd one is no fault."""
         if not isinstance(frame, self.frame_type):
             raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
-        if frame.owner == self.me:  # forged, or so old that all have it: others would blame this member for it
-            self.stats.duplicate_frames += 1
-            return False
         if frame.count > self.config.max_frame_events:
             raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
+        if frame.owner == self.me:  # forged, or so old that all have it: others would blame this member for it
+            self.stats.duplicate_frames += 1
+            return False
         try:
             self._vet(frame, sender)
         except AbsurdClock:
