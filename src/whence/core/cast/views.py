@@ -49,8 +49,8 @@ LATE = 10
 what others say of its address."""
 
 HINTS_EACH = 8
-"""Hints of one teller (rule 5) that wait for an answer, each for at most `LATE` rounds. More: a joiner knows a large
-cluster sooner, and a liar makes others knock at more addresses."""
+"""Hints of one teller (rule 5) that wait for an answer. More: a joiner knows a large cluster sooner, and a liar makes
+others knock at more addresses."""
 MAX_HINTS = 256
 
 LOST_AGE = 15
@@ -106,7 +106,7 @@ class View(ABC):
         self.spoken: dict[str, tuple[int, int]] = {}
         """Address -> the boot that last sent us something itself, and in which round."""
         self.hints: dict[MemberId, tuple[MemberId, int]] = {}
-        """Hearsay that waits for a word of the member itself (rule 5): who told, and in which round."""
+        """Hearsay that waits for a word of the member itself (rule 5): who told, and as in `born`."""
         self.unasked: list[MemberId] = []  # hints that nobody was asked about yet
         self._open: dict[MemberId, int] = {}  # teller -> its hints
         self._denied: dict[str, int] = {}  # address -> the boot that has denied to have left (rule 6)
@@ -339,8 +339,10 @@ class View(ABC):
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
         """Rounds have passed, more than one after a pause: everything is that much older (rule 1)."""
         self.round += rounds
-        for member in [m for m, (_, since) in self.hints.items() if self.round - since > LATE]:
+        for member in [m for m, (_, born) in self.hints.items() if self.round - born >= self._expire]:
             self._unhint(member)
+            if len(self.lost) < self.config.lost_size // 2:  # the rest is for those that were members
+                self._lose(member)
         if self.round >= self._scan_at:
             self._expire_members(out)
         while self.gone:
@@ -387,7 +389,7 @@ class FullView(View):
         if not room or self._full() or self._barred(member, age):
             self.stats.refused += 1
             return
-        self.hints[member] = (teller, self.round)
+        self.hints[member] = (teller, self.round - age)
         self._open[teller] = self._open.get(teller, 0) + 1
         self.unasked.append(member)
 
