@@ -392,8 +392,7 @@ class Member:
             return
         _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
-        members = tuple(self.cast.sample(self.config.cast.max_welcome))
-        message = Snapshot(request.nonce, taken.token, state, coordinators, members, taken.state)
+        message = Snapshot(request.nonce, taken.token, state, coordinators, taken.state)
         out.append(ports.Send(sender, message, reliable=True))
         out += self.ordering.hand_over(sender)
 

@@ -199,11 +199,11 @@ class View(ABC):
 
     def _unhint(self, member: MemberId) -> None:
         """The hint is answered, or nobody answers."""
-        found = self.hints.pop(member, None)
-        if found is not None:
-            self._open[found[0]] -= 1
-            if not self._open[found[0]]:
-                del self._open[found[0]]
+        if member in self.hints:
+            teller, _ = self.hints.pop(member)
+            self._open[teller] -= 1
+            if not self._open[teller]:
+                del self._open[teller]
 
     def admit(self, member: MemberId, age: int, out: list[CastOutput]) -> None:
         """Add another member that is not in the view, unless a rule forbids it."""
