@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scorecard import switch
 from scorecard.logs import ROLES, counted, delay_ms, read, rows
 from scorecard.servers import JS, ROOT
 from scorecard.switch import ADDRESS, Network
 from scorecard.systems import System
 
+from scorecard import switch
 from whence.audit.trace import open_trace
 
 SETTINGS = {

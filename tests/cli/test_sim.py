@@ -123,6 +123,16 @@ def test_shrink_writes_a_scenario_that_fails_again(
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+def test_shrink_of_an_inversion_that_nothing_forbids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = tmp_path / "short.toml"
+    assert main(["sim", "demo", "--set", "cluster.order=unordered", "--shrink", str(short)]) == 0
+    said = capsys.readouterr().out
+    assert "VIOLATION" not in said and "as unordered order allows" in said
+    assert main(["sim", str(short), "--json"]) == 0
+    (line,) = msgspec.json.decode(capsys.readouterr().out)["lines"]
+    assert line["inversions"] >= 1 and line["published"] <= 4
+
+
 def test_shrink_of_a_clean_seed_says_so(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", str(small), "--shrink", "none.toml"]) == 0
     assert "clean" in capsys.readouterr().err

@@ -148,12 +148,6 @@ def test_the_pages_cite_what_is_there() -> None:
     assert bad == []
 
 
-def test_the_rules_are_numbered_without_a_gap() -> None:
-    for mark in ("", "C"):  # the council's are C0, C1, ...
-        numbered = sorted(int(rule.removeprefix("C")) for rule in rules() if rule.startswith("C") == bool(mark))
-        assert len(numbered) > 7 and numbered == list(range(numbered[0], numbered[-1] + 1))
-
-
 def test_dead_ends_are_found() -> None:
     assert dead_pages("see ring.md and docs/nothing.md") == [
         "there is no page ring.md",

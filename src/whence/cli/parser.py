@@ -94,7 +94,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "trace": (Path, "DIR", "write every step into this directory; DIR/NAME.jsonl, DIR/NAME.parquet: in this format"),
     "out": (str, "DIR", "where the results are written"),
     "format": (CHOICE, "", "of the input"),
-    "engine": (CHOICE, "", "local: judge in this process, without Spark and Java; for what fits into memory"),
+    "engine": (CHOICE, "", "local: judge in this process, without Spark; for what fits into memory"),
     "master": (str, "URL", "a Spark master, such as local[*] (none: audit and sweep start Spark here)"),
     "memory": (str, "SIZE", "of the Spark driver, such as 4g (none: fits the machine)"),
     "set": ({**TEXTS, "type": assignment}, "KEY=VALUE", "another value for a setting; may be repeated"),
@@ -158,7 +158,6 @@ class Command(NamedTuple):
 
 
 LEVELS = ("rc", "ra", "tcc", "cc", "cm", "ccv")
-_ENGINES = {"engine": ("spark", "local")}
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
@@ -166,12 +165,12 @@ COMMANDS: Mapping[str, Command] = {
         "seconds=20 out=out/demo engine=spark",
         """\
   whence demo                  half a minute; ends with a page to look at
-  whence demo --engine local   without Spark and Java
+  whence demo --engine local   without Spark
 
 25 members in five processes here: messages are lost, a process is killed and comes back, a part is cut off and heals.
 Then every delivery is audited, and a page shows what happened.
 """,
-        _ENGINES,
+        {"engine": ("spark", "local")},
     ),
     "sim": Command(
         "run a scenario in virtual time, once or with many seeds",
@@ -306,11 +305,11 @@ How the members get them: docs/operations.md
     ),
     "audit": Command(
         "did order ever break in these traces, where, and why",
-        "out! format=whence order parser delimiter complete error-rate measure verdicts=sparse engine=spark "
+        "out! format=whence order parser delimiter complete error-rate measure verdicts=sparse engine=auto "
         "follow once master memory json",
         """\
   whence audit traces --out verdicts                          a verdict for every delivery; tables and a page
-  whence audit traces --out verdicts --engine local           without Spark and Java
+  whence audit traces --out verdicts --engine spark           on Spark, which is taken for more than 5 million rows
   whence audit traces --out verdicts --follow                 while the traces grow
   whence audit logs --out verdicts --format shiviz            logs with vector clocks
   whence audit spans.json --out verdicts --format otel        OpenTelemetry spans, OTLP JSON
@@ -322,7 +321,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
             "format": ("whence", "shiviz", "otel"),
             "order": ("unordered", "fifo", "causal", "reliable"),
             "verdicts": ("sparse", "all"),
-            **_ENGINES,
+            "engine": ("auto", "spark", "local"),
         },
         {
             "paths": {
@@ -331,7 +330,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
                 "help": "files, directories, globs; s3://, gs://, abfss://, hdfs://",
             }
         },
-        "spark",
+        "scale,trace",
     ),
     "history": Command(
         "did a database keep its promise to its clients",
@@ -344,7 +343,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
 Client histories (reads and writes in transactions and sessions) are checked for read committed, read atomic and causal
 consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. docs/histories.md
 """,
-        {"level": LEVELS, "format": ("auto", "text", "dbcop", "cobra", "elle", "json", "parquet")},
+        {"level": LEVELS, "format": ("auto", "text", "dbcop", "cobra", "elle", "json", "parquet", "table")},
         {"paths": {"nargs": "+", "type": Path, "metavar": "PATH", "help": "histories, or folders of them"}},
         "scale",
     ),

@@ -99,14 +99,14 @@ def tracing(path: Path | None, loaded: Loaded, seed: int) -> Iterator[Sink | Non
 
 
 def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> None:
-    """Make a failing seed readable: write the shortest scenario that still fails, and show it."""
-    seed = outcome.report.seed
-    if outcome.violation is None:
+    """Make a seed readable: write the shortest scenario that still fails, or has an inversion that is allowed."""
+    seed, found = outcome.report.seed, outcome.violation or outcome.inversion
+    if found is None:
         print(f"whence: seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
         return
     with progress(f"shrinking seed {seed}") as tick:
         told = lambda runs, left: tick(runs / SHRINK_RUNS, f"{left} actions left")  # noqa: E731
-        shrunk = shrink(loaded, seed, outcome.violation, outcome.schedule, budget=SHRINK_RUNS, progress=told)
+        shrunk = shrink(loaded, seed, found, outcome.schedule, budget=SHRINK_RUNS, progress=told)
     args.shrink.write_text(shrunk.toml(), encoding="utf-8")
     if args.json:
         said = {"seed": seed, "violation": str(shrunk.violation), "kind": shrunk.violation.kind}

@@ -46,13 +46,6 @@ def triangle() -> NodeHistory:
     return h
 
 
-def test_in_order() -> None:
-    h = triangle()
-    deliver(h, "n3", "q")
-    deliver(h, "n3", "a")
-    assert rules(h) == []
-
-
 def test_an_effect_before_its_cause() -> None:
     h = triangle()
     deliver(h, "n3", "a")

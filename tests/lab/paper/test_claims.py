@@ -12,7 +12,7 @@ from whence.errors import UsageError
 from whence.lab.paper import EXPERIMENTS, LIVE
 from whence.lab.paper.claims import STATEMENTS, claims
 from whence.lab.paper.claims.model import PaperClaim, claim, read
-from whence.lab.paper.claims.page import Results, encode, page, stored
+from whence.lab.paper.claims.page import page, stored
 from whence.lab.stats import (
     Estimate,
     difference,
@@ -205,14 +205,6 @@ def test_what_is_not_decided_says_what_would_decide_it() -> None:
             assert s.verdict(results.statistics(name)) != "not decided" or s.needs, f"{name}: {s.says}"
 
 
-def test_results_survive_their_file(tmp_path: Path) -> None:
-    import msgspec
-
-    results = stored()
-    again = msgspec.json.decode(encode(results), type=Results)
-    assert page(again) == page(results)
-
-
 def test_a_changed_result_changes_the_page() -> None:
     results = stored()
     before = page(results)
@@ -228,12 +220,3 @@ def test_without_arguments_the_table_is_printed(capsys: pytest.CaptureFixture[st
     assert "Theorem 4.2" in shown and "ccc11/ring" in shown and "Figure 3" in shown
     for name in NAMES:
         assert name.split("/")[1].split()[0] in shown
-
-
-def test_the_table_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
-    assert main(["paper", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["statements"]) == sum(map(len, STATEMENTS.values()))
-    assert {"place", "says", "verdict", "command", "claims"} <= set(found["statements"][0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from whence.errors import Unauthentic, UsageError
 from whence.live.net import guard as guards
-from whence.live.net.guard import Plain, SecretGuard, decode_secret, encode_secret, master_key
+from whence.live.net.guard import SecretGuard, decode_secret, encode_secret, master_key
 
 if importlib.util.find_spec("cryptography") is None:
     pytest.skip("needs the cryptography package", allow_module_level=True)
@@ -65,18 +65,6 @@ def test_nothing_of_the_packet_shows() -> None:
         # After the header: that ends in zeros (time and counter), and one byte of the ciphertext may be another.
         assert b"cluster" not in sealed and b"7001" not in sealed and bytes(8) not in sealed[28:]
     assert first[28:] != second[28:]
-
-
-def test_two_guards_never_share_a_key() -> None:
-    a, b, _ = pair()
-    assert a.seal(b"")[:16] != b.seal(b"")[:16]
-    assert a.seal(bytes(64))[28:] != b.seal(bytes(64))[28:]
-
-
-def test_another_secret_is_refused() -> None:
-    clock = Clock()
-    a, b = SecretGuard(bytes(32), clock=clock), SecretGuard(SECRET, clock=clock)
-    refused(b, a.seal(b"x"), "forged")
 
 
 def test_every_changed_bit_is_noticed() -> None:
@@ -231,16 +219,6 @@ def test_sessions_are_bounded_and_the_old_ones_make_room_without_letting_replays
         refused(b, data, "before")
 
 
-def test_a_flood_of_forgeries_leaves_nothing_behind() -> None:
-    a, b, _ = pair()
-    rng = random.Random(3)
-    for _ in range(2000):
-        with pytest.raises(Unauthentic):
-            b.open(rng.randbytes(rng.randrange(44, 200)))
-    assert b.stats()["sessions"] == 0
-    assert b.open(a.seal(b"x")) == b"x"
-
-
 def test_a_forked_child_does_not_use_its_parents_nonces() -> None:
     a, b, _ = pair()
     a.seal(b"x")
@@ -289,11 +267,6 @@ def test_two_secrets_at_a_time() -> None:
     assert b.open(leaked.seal(b"again")) == b"again" and b.stats()["forged"] == 2
     with pytest.raises(UsageError, match="empty list"):
         b.rekey([])
-
-
-def test_plain_passes_everything() -> None:
-    guard = Plain()
-    assert guard.open(guard.seal(b"x")) == b"x" and guard.overhead == 0 and guard.stats() == {}
 
 
 def test_the_document_says_what_the_code_does() -> None:
