@@ -32,7 +32,6 @@ def paper(args: argparse.Namespace) -> int:
     out = Path(args.out or f"out/{args.name}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
-    from whence.lab.latencies import CITIES, read_latencies
     from whence.lab.paper import run as every  # needs numba and pyarrow: the table does not
     from whence.lab.paper.frame import RunOptions
 
@@ -40,7 +39,6 @@ def paper(args: argparse.Namespace) -> int:
         options = RunOptions(
             quick=args.quick,
             seed=args.seed,
-            latencies=read_latencies(args.latencies or CITIES),
             data=str(args.editing or ""),
             tell=tell,
         )
