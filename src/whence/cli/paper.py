@@ -78,7 +78,7 @@ def _claims(name: str, found: list[JudgedClaim], note: str, files: list[Path], a
 
 def _table(results: Results, as_json: bool) -> None:
     found = [
-        (name, s, s.verdict(results.statistics(name)), judged(name, results.statistics(name)))
+        (name, s, results.verdict(name, s), judged(name, results.statistics(name)))
         for name, some in STATEMENTS.items()
         for s in some
     ]

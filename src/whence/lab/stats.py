@@ -129,7 +129,7 @@ def clustered(at: str, hits: Sequence[float], trials: Sequence[float], of: int =
     """A probability from the counts of several runs. Trials of one run depend on each other, so the interval is over
     runs. Where all runs agree (none hit, usually) their spread says nothing, and the number of trials does."""
     runs = [(x, n) for x, n in zip(hits, trials, strict=True) if n]
-    if len({x / n for x, n in runs}) < 2:
+    if len({round(x / n, 9) for x, n in runs}) < 2:
         return share(at, sum(hits), sum(trials), of)
     found = paired_quotient(at, [x for x, _ in runs], [n for _, n in runs], of)
     return Estimate(at, found.value, max(0.0, found.low), min(1.0, found.high))

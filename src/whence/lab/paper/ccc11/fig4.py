@@ -35,9 +35,7 @@ def measure(options: RunOptions) -> list[Row]:
     sizes = QUICK if options.quick else MEMBERS
     rounds, seeds = (20, 3) if options.quick else (40, 5)
     wanted: list[Row] = [
-        {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds, "once": True}
-        for _, c in INSTANCES
-        for n in sizes
+        {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds} for _, c in INSTANCES for n in sizes
     ]
     names = [name for name, _ in INSTANCES for _ in sizes]
     found = tuned_runs(options, wanted, seeds, ("members", "coordinators", "round_ms"))
@@ -56,7 +54,7 @@ def statistics(rows: list[Row]) -> Statistics:
         found[f"unbounded-{few}"] = [mean(name, [_better(n, y, lambda x: 1 / x) for y in latency])]
         found[f"growth-{few}"] = [mean(name, [log(y[-1] / y[0]) / log(n[-1] / n[0]) for y in latency])]
         found[f"throughput-{few}"] = [mean(name, [max(y) / min(y) for y in through])]
-        found[f"size-{few}"] = [mean(name, [y[-1] / y[0] for y in size])]
+        found[f"size-{few}"] = found[f"slightly-{few}"] = [mean(name, [y[-1] / y[0] for y in size])]
     mine = by[ALL]
     n = [float(row["members"]) for row in mine]
     latency = by_seed(mine, "latency_ms")

@@ -41,9 +41,9 @@ def measure(options: RunOptions) -> list[Row]:
         ("calm", f"{many // 2} schedules", chaos(first, many // 2, cut=False, grace=10**6)),
         ("cut", f"{many // 2} schedules", chaos(first, many // 2, cut=True, grace=2)),
     ]
-    seeds = 10 if options.quick else 60
-    for part, cuts in (("ours", 0.0), ("ours, cuts", 0.5)):
-        counts = walks(range(options.seed * 1000, options.seed * 1000 + seeds), cuts)
+    seeds = 24 if options.quick else 120
+    for part, cuts, leaves in (("ours", 0.0, 1.0), ("ours, joins", 0.0, 0.0), ("ours, cuts", 0.5, 0.3)):
+        counts = walks(range(options.seed * 1000, options.seed * 1000 + seeds), cuts, leaves)
         found.append((part, f"{seeds} runs, {counts['steps']:.0f} steps", counts))
     return [{"part": part, "what": what, **counts} for part, what, counts in found]
 
@@ -63,7 +63,7 @@ def statistics(rows: list[Row]) -> Statistics:
         "basic-ours": counted("ours", "violations"),
         "lemma-4.3": counted("calm", "two owners", "excluded"),
         "premise": counted("premise", "excluded"),
-        "premise-ours": counted("ours", "lost"),
+        "premise-ours": counted("ours, joins", "lost"),
         "corollary-4.1": counted("cut", "late"),
         "corollary-4.1-ours": counted("ours, cuts", "violations"),
         "published": counted("cut", "two owners"),
@@ -216,17 +216,17 @@ class RingDriver(VirtualTime):
                 self.lost += 1
 
 
-def walks(seeds: Iterable[int], cuts: float) -> dict[str, float]:
-    """Random joins and leaves, random delays; `cuts` is how often a link from a successor to its predecessor, where
-    the answers to UPDATE go, is cut, or all are healed."""
+def walks(seeds: Iterable[int], cuts: float, leaves: float) -> dict[str, float]:
+    """Random joins and delays. `leaves`: how likely an owner that is drawn leaves; `cuts`: how often a link from a
+    successor to its predecessor, where the answers to UPDATE go, is cut, or all are healed."""
     found = {"violations": 0.0, "steps": 0.0, "lost": 0.0, "outvoted": 0.0}
     for seed in seeds:
         rings = RingDriver(12 if cuts else 8, seed)
         rng = random.Random(f"{seed}/walk")
-        names = [rings.add(f"m{i}") for i in range(10 if cuts else 6)]
+        names = [rings.add(f"m{i}") for i in range(12 if cuts else 6)]
         rings.act(names[0], lambda ring, now: ring.found(now, 1))
         rings.run(6 * ROUND)
-        for _ in range(60 if cuts else 30):
+        for _ in range(120 if cuts else 30):
             me, other = rng.choice(names[1:]), rng.choice(names)
             ring, edge = rings.rings[me], rings.rings[other].ctx.edge
             if rng.random() < cuts:
@@ -237,9 +237,9 @@ def walks(seeds: Iterable[int], cuts: float) -> dict[str, float]:
             ring.contacts(rng.sample([n for n in names if n != me], 3))
             if ring.state is State.OUT:
                 rings.act(me, lambda ring, now: ring.coordinate(now))
-            elif ring.state is State.OWNER:
+            elif ring.state is State.OWNER and rng.random() < leaves:
                 rings.act(me, lambda ring, now: ring.resign(now))
-            rings.run(rings.now + rng.uniform(0, ROUND))
+            rings.run(rings.now + rng.uniform(0, ROUND / 2 if cuts else ROUND))
         counts = (len(rings.violations), rings.count, rings.lost, len(rings.outvoted))
         found = {key: found[key] + n for key, n in zip(found, counts, strict=True)}
     return found

@@ -37,6 +37,11 @@ class Results(msgspec.Struct):
         found = self.experiments.get(experiment)
         return found.statistics if found else {}
 
+    def verdict(self, experiment: str, statement: Statement) -> Verdict:
+        """The verdict that is shown: what only a quick run has measured is not decided."""
+        found = self.experiments.get(experiment)
+        return "not decided" if found and found.quick else statement.verdict(self.statistics(experiment))
+
 
 def stored() -> Results:
     """The results in the package."""
@@ -90,7 +95,7 @@ def command(experiment: str, results: Results) -> str:
 
 def page(results: Results) -> str:
     """The whole page."""
-    verdicts = Counter(s.verdict(results.statistics(name)) for name, some in STATEMENTS.items() for s in some)
+    verdicts = Counter(results.verdict(name, s) for name, some in STATEMENTS.items() for s in some)
     lines = [HEAD.strip(), "", f"| {' | '.join(verdicts)} |", "|" + "---|" * len(verdicts)]
     lines += [f"| {' | '.join(map(str, verdicts.values()))} |", ""]
     for name, some in STATEMENTS.items():
@@ -102,15 +107,15 @@ def page(results: Results) -> str:
             HEADER,
             "|---|---|---|---|",
         ]
-        lines += [*(_row(statement, results.statistics(name)) for statement in some), ""]
+        lines += [*(_row(name, statement, results) for statement in some), ""]
     lines += ["## Loosened after the data had been seen", ""]
     lines += [f"* `{name}`: {s.loosened}" for name, some in STATEMENTS.items() for s in some if s.loosened]
     return "\n".join([*lines, "", NAMED.strip(), ""])
 
 
-def _row(statement: Statement, statistics: Statistics) -> str:
+def _row(name: str, statement: Statement, results: Results) -> str:
     """A statement in a line. If it does not hold, with the claims that decide."""
-    verdict = statement.verdict(statistics)
+    verdict, statistics = results.verdict(name, statement), results.statistics(name)
     items: list[str] = []
     if verdict != "holds":
         deciding = [c for c in statement.claims if verdict == "depends on" or c.judge(statistics) != "holds"]
@@ -119,7 +124,7 @@ def _row(statement: Statement, statistics: Statistics) -> str:
             doubtful = [c for c in statement.corrected if c.judge(statistics) != "holds"]
             items += [f"*Correction:* {statement.correction}", *_items(doubtful, statistics)]
     if verdict == "not decided":
-        items.append(f"*To decide it:* {statement.needs}.")
+        items.append(f"*To decide it:* {statement.needs or 'the full size'}.")
     if statement.note:
         items.append(statement.note)
     says = statement.says + (f"<br>*Given:* {statement.given}" if statement.given else "")
