@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from whence.audit import audit_files
+from whence.audit import Summary, audit_files
 from whence.audit.spark.driver import PAGE
 from whence.audit.spark.foreign import audit_logs
-from whence.audit.spark.growing import FollowedBatch, follow, growing_files
+from whence.audit.spark.growing import FollowedBatch, follow
 from whence.audit.spark.place import is_local, join, place_of
 from whence.audit.trace import open_trace
-from whence.audit.trace.otel import read_spans
+from whence.audit.trace.otel import NotTaken, read_spans
 from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.cli.show import console, progress
 from whence.errors import TraceError, UsageError
@@ -47,7 +47,7 @@ def audit(args: argparse.Namespace) -> int:
         return _watch(args)
     shiviz = args.format == "shiviz"
     command = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
-    refused = args.format == "otel" and _import(args)
+    refused = _import(args) if args.format == "otel" else []
     began = time.monotonic()
     if shiviz:
         found = audit_logs(args.paths, args.out, args.parser, args.delimiter)
@@ -59,7 +59,7 @@ def audit(args: argparse.Namespace) -> int:
                 spark=None if args.engine == "local" else partial(_session, args),
                 progress=lambda what: tick(None, what),
                 metrics=args.measure,
-                complete=args.complete,
+                complete=args.complete and not refused,
                 error_rate=args.error_rate,
                 sparse=args.verdicts != "all",
                 command=command,
@@ -67,6 +67,7 @@ def audit(args: argparse.Namespace) -> int:
     took = time.monotonic() - began
     said = asdict(found)
     if args.json:
+        said |= {"not_imported": list(map(str, refused))} if args.format == "otel" else {}
         print(json.dumps({"clean": found.clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
     else:
         if args.error_rate is not None and not found.rates:
@@ -74,7 +75,11 @@ def audit(args: argparse.Namespace) -> int:
         _show(said, args.out, took)
         if not shiviz:
             console().print(f"the page: {escape(join(place_of(args.out), PAGE))}", soft_wrap=True)
-    return VIOLATED if not found.clean else CLEAN if found.sure and not refused else DOUBT
+    return _code(found, not refused and (shiviz or found.deliveries > 0))
+
+
+def _code(found: Summary, judged: bool) -> int:
+    return VIOLATED if not found.clean else CLEAN if found.sure and judged else DOUBT
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -104,8 +109,8 @@ def _session(args: argparse.Namespace) -> SparkSession:
     return session(args.master, args.memory, args.talk > 0)
 
 
-def _import(args: argparse.Namespace) -> int:
-    """What another system recorded, as a trace in --out, which is then audited; returns how much was refused."""
+def _import(args: argparse.Namespace) -> list[NotTaken]:
+    """What another system recorded, as a trace in --out, which is then audited; returns what was refused."""
     made = read_spans(list(map(Path, args.paths)), order=args.order or "causal")
     for refused in made.refused[:REFUSALS]:
         print(f"whence: {refused}", file=sys.stderr)
@@ -119,7 +124,7 @@ def _import(args: argparse.Namespace) -> int:
     with open_trace(trace) as file:
         file.append_many(made.rows)
     args.paths = [str(trace)]
-    return len(made.refused)
+    return made.refused
 
 
 _COUNTED = ("rows", "runs", "members", "published", "deliveries")
@@ -127,7 +132,7 @@ _NOTED = {
     "repeated": "rows that were there twice, alike",
     "missing": "steps missing",
     "doubts": "in doubt: some traces are not all here (table doubts)",
-    "circles": "circles: no execution leaves such a trace",
+    "assumed": "members whose order no row tells: taken as causal",
     "quarantined": "rows or files in quarantine",
 }
 
@@ -164,8 +169,6 @@ def _watch(args: argparse.Namespace) -> int:
     """Judge a directory of traces until Ctrl-C, or with `--once` what is in it now. 0: clean, 1: violations, 3: none,
     but some things cannot be judged."""
     trace, stop = Path(args.paths[0]), _on_signal()
-    if args.once and trace.is_dir() and not growing_files(trace):
-        raise TraceError(f"{trace}: no trace in this directory")
     with progress("reading", every=math.inf) as tick:
 
         def batch(judged: FollowedBatch) -> None:
@@ -184,7 +187,7 @@ def _watch(args: argparse.Namespace) -> int:
         for member, (steps, what) in list(last.waiting.items())[:5]:
             print(f"{steps:,} steps of {member} wait for {what}", file=sys.stderr)
         print(f"verdicts: {args.out}", file=sys.stderr)
-    return VIOLATED if last.sums.violations else DOUBT if last.sums.doubts or numbers["waiting"] else CLEAN
+    return _code(last.sums, last.sums.deliveries > 0)
 
 
 def _on_signal() -> threading.Event:

@@ -26,7 +26,7 @@ from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.live.events import Event, EventBatch, Events
+from whence.live.events import Event, EventBatch, Events, reading
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
 from whence.live.net.host import Host, boot_ns
@@ -128,9 +128,9 @@ class Cluster:
 
     @property
     def silent_since(self) -> float | None:
-        """When this member lost the right to publish, in seconds of the clock that counts while the machine sleeps
-        (`CLOCK_BOOTTIME`). None while it has the right, and before it first got it."""
-        since = self._node.silent_since
+        """Since when this member wants to publish and may not, in seconds of the clock that counts while the machine
+        sleeps (`CLOCK_BOOTTIME`). None while it may, and while no publisher wants a ticket."""
+        since = self._node.silent_since if self._tickets.wanted else None
         return None if since is None else since / 1e9
 
     # -- who is there -------------------------------------------------------------------------------------------
@@ -234,6 +234,19 @@ class Cluster:
                 yield batch
 
         return read()
+
+    async def checkpoint(self) -> None:
+        """Return when it is on disk that all events handed out so far are processed, and with `state` the state that
+        has them: after a `kill -9` none of them comes again. Called by the task that reads, between two events;
+        elsewhere it waits until the reader asks for the next one. Without it the state is written now and then, and the
+        events since come again (`Event.replayed`)."""
+        if self._node.scribe is None:
+            raise UsageError("a checkpoint needs a directory: whence.join(..., directory=...)")
+        if (reader := self._reader) is not None:
+            if not reading(self._node):
+                await self.wait_for(lambda: not reader.in_hand)
+            reader.processed()
+        await self._node.checkpoint()
 
     # -- publishing ---------------------------------------------------------------------------------------------
 

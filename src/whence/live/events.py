@@ -15,6 +15,7 @@ from whence.core.clock import AnyFrame, Frame, Incarnation, MemberId
 from whence.core.ports import Deliver
 from whence.errors import ClusterClosed, UsageError
 from whence.live.net.node import Node
+from whence.live.net.queues import Replayed
 
 Alert = Literal["possible", "likely"]
 ALERTS: dict[int, Alert | None] = {0: None, 4: "possible", 5: "likely"}
@@ -46,6 +47,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     `possible`: Algorithm 4 cannot exclude it; `likely`: by Algorithm 5 `suspects` claim to depend on it."""
     suspects: tuple[str, ...] = ()
     """The ids of recent events that claim to depend on this one: where a repair begins."""
+    replayed: bool = False
+    """It was delivered to an earlier life of this process, which may have processed it: with `state`, after the state
+    that was restored."""
 
     @property
     def id(self) -> str:
@@ -86,7 +90,8 @@ class EventBatch(msgspec.Struct, Sequence[Event], metaclass=_Meta, eq=False):
         if self._events is None:
             made: list[Event] = []
             for item, count in self._frames:
-                frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects)
+                again = isinstance(item, Replayed)
+                frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects, again)
                 payloads = self.payloads[len(made) : len(made) + count]
                 made += [Event(p, s, frame, *said) for s, p in enumerate(payloads, frame.last + 1 - count)]
             self._events = made
@@ -174,7 +179,7 @@ class Events(AsyncIterator[Event]):
         self._asking = True
         try:
             if node.scribe is not None:  # the last event is not shown again once the next one is handed out
-                self._processed()
+                self.processed()
                 await node.scribe.settled()
             self._handed = 0
             if self._at >= self._end:
@@ -231,7 +236,7 @@ class Events(AsyncIterator[Event]):
 
     def done(self) -> None:
         """All events handed out so far are processed, though the next one is not asked for."""
-        self._processed()
+        self.processed()
         if self._at >= self._end:
             self.node.backlog.busy = False
             self.node.save_state()
@@ -240,10 +245,11 @@ class Events(AsyncIterator[Event]):
         """The next event is one of the same frame, and nothing else has changed; then the last one is processed."""
         if self._at >= self._end or self._asking or self._replaced or _reader.get() is not self:
             return False
-        self._processed()
+        self.processed()
         return self.node.scribe is None or not self.node.scribe.busy
 
-    def _processed(self) -> None:
+    def processed(self) -> None:
+        """All events handed out so far are."""
         handed, self._handed = self._handed, 0
         if handed and self.node.scribe is not None:
             self.node.done(handed)

@@ -11,7 +11,9 @@ Rules of this file:
    with what is left of it, before any later call.
 3. Publishing waits for slow peers, and for the own application to read (backpressure); but never for a reader that is
    itself waiting for this publish.
-4. `copies=k` waits after that until k members hold the event (`order.copies`). The calls behind it do not wait for it.
+4. An accepted event waits for the journal, where there is one, before it leaves: many share one sync (group commit).
+   `durable` waits for that, too; `copies=k` waits until k members hold the event (`order.copies`), which comes later
+   still. The calls behind either do not wait for it.
 5. A publish that need not wait does not suspend: what is published in one turn of the loop leaves at its end, in frames
    of many events. When a frame is full, the publisher lets the loop turn.
 """
@@ -38,6 +40,9 @@ from whence.live.net.queues import Batch, EventIds, Signal
 
 log = logging.getLogger("whence")
 
+IDLE_NS = 2 * 10**9
+"""An owner that has published nothing for so long gives its ticket back when somebody is refused one. Shorter: a
+ticket, which takes a second to get, changes hands more often. Longer: whoever waits for one waits longer."""
 RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
@@ -60,19 +65,41 @@ class Tickets:
         self._receives_only = receives_only
         self._holders = 0
         self._said = 0
+        self.idle = False
+        """The ticket was given back to somebody who waited: the next publish asks for another."""
+        node.on_crowd = self._give_way
 
     def acquire(self) -> None:
         """Ask the ring for a ticket, and again after each loss, until everybody has released it."""
         self.check_role()
         self._holders += 1
         if self._holders == 1:
-            self.node.feed(Coordinate())
+            self._ask()
+
+    @property
+    def wanted(self) -> bool:
+        """A publisher is open, and has not given its ticket back for want of events."""
+        return self._holders > 0 and not self.idle
+
+    def _ask(self) -> None:
+        self.idle = False
+        self.node.silent_since = boot_ns()
+        self.node.feed(Coordinate())
+
+    def _give_way(self) -> None:
+        """Somebody waits for a ticket, and nobody uses this one. (A ring of neighbours does not come back by itself
+        when its last owner has gone.)"""
+        node = self.node
+        there = council_of(node.member, boot_ns()) is not None or len(owners(node.member)) > 1
+        if there and node.batch is None and boot_ns() - node.used_at > IDLE_NS:
+            self.idle = True
+            node.feed(Resign())
 
     async def release(self) -> None:
         """The last to release gives the ticket back, except at the founder: without a coordinator there is no ring."""
         self._holders -= 1
         node = self.node
-        if self._holders or self._founder() or not node.open:
+        if self._holders or self._founder() or self.idle or not node.open:
             return
         node.feed(Resign())
         over = time.monotonic() + RELEASE_TIMEOUT
@@ -94,6 +121,8 @@ class Tickets:
             self.check_open()
             if node.member.may_publish:
                 return True
+            if self.idle:
+                self._ask()
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 return False
@@ -124,7 +153,7 @@ class Tickets:
         council = council_of(node.member, boot_ns())
         if council is not None and council.voters and not council.has_quorum:
             return council.lacks()
-        known = owners(node.member)
+        known = {**ring.applicant.hints, **owners(node.member)}  # hints: what whoever refused one has said
         if not known and council is not None and council.voters:
             return "no coordinator is left; the council decides who founds the ring again, within some seconds"
         if not known:
@@ -212,8 +241,9 @@ class Publisher:
     """`async with cluster.publisher() as publisher`: publishes events, and gets another ticket when it loses one.
 
     Entering requests a ticket and does not wait for it; `publish` waits. After a loss it gets another ticket and
-    continues where it was: nothing is published twice, and nothing out of order. In a cluster without
-    tickets there is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
+    continues where it was: nothing is published twice, and nothing out of order. While it has nothing to publish, it
+    gives its ticket to whoever waits for one, and asks again for the next publish. In a cluster without tickets there
+    is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
 
     def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
         self.published = 0
@@ -222,6 +252,7 @@ class Publisher:
         self._waits_for_reader = wait_for_reader
         self._timeout = timeout
         self._entered = False
+        self._last: Batch | None = None  # the last one that took events of it
         self._waiting: dict[_Call, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
         self._turn = Signal()
 
@@ -232,15 +263,30 @@ class Publisher:
         self._entered = True
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
         self._entered = False
-        await finish(self._tickets.release())
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await finish(self._tickets.release())
+
+    async def flush(self) -> None:
+        """Wait until the journal, if there is one, has all that was published through it. Leaving the block does so.
+        Raises ClusterClosed if the node has stopped before."""
+        batch, self._last = self._last, None
+        if batch is not None and batch.waits:
+            await batch.stored()
+
+    @property
+    def node(self) -> Node:
+        """The node that it publishes at."""
+        return self._tickets.node
 
     @property
     def ticket(self) -> int | None:
         """The ticket it holds now. None while it has none, and in a cluster without tickets."""
-        node = self._tickets.node
-        return node.ticket if node.member.may_publish else None
+        return self.node.ticket if self.node.member.may_publish else None
 
     async def ready(self) -> None:
         """Wait until it may publish. Raises NoTicket after the publisher's timeout."""
@@ -250,49 +296,63 @@ class Publisher:
             reason = self._tickets.why_none()
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
-    async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
-        """Publish one event; returns its id when it is on its way, and in the journal if there is one.
+    async def publish(
+        self, payload: bytes, *, durable: bool = False, copies: int = 1, timeout: float = COPIES_TIMEOUT
+    ) -> str:
+        """Publish one event; returns its id when it is accepted, before anybody can answer it.
 
-        `copies`: return only when so many members hold the event, this one among them. With 2 it survives the crash of
-        any one member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
+        It leaves at the end of this turn of the loop, or when the journal has it. If this process is killed before,
+        nobody ever sees the event. `durable`: return only when the journal has it; it needs a `directory`. `copies`:
+        return only when so many members hold the event, this one among them. With 2 it survives the crash of any one
+        member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
 
-        Waits for slow peers and for the own application to read; else it returns at once, and the event leaves at the
-        end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
-        event is out: `published` tells the two apart."""
+        Waits for slow peers, for a journal that is far behind, and for the own application to read. Cancelled before
+        the event is accepted, it publishes nothing; cancelled later, the event is out: `published` tells the two
+        apart."""
         data = payload if type(payload) is bytes and len(payload) <= MAX_PAYLOAD_BYTES else checked(payload)
         if not self._entered:
             self._check()
-        batch = self._tickets.batch() if copies == 1 and not self._waiting else None
+        batch = self._tickets.batch() if copies == 1 and not durable and not self._waiting else None
         if batch is None:
-            return (await self.publish_many((data,), copies=copies, timeout=timeout))[0]
+            return (await self.publish_many((data,), durable=durable, copies=copies, timeout=timeout))[0]
         event_id = batch.add(data)
+        self._last = batch
         self.published += 1
-        if batch.full or batch.waits:
-            await self._turn_loop(batch)
+        if batch.full:
+            await asyncio.sleep(0)  # rule 5
         return event_id
 
     async def publish_many(
-        self, payloads: Sequence[bytes], *, copies: int = 1, timeout: float = COPIES_TIMEOUT
+        self,
+        payloads: Sequence[bytes],
+        *,
+        durable: bool = False,
+        copies: int = 1,
+        timeout: float = COPIES_TIMEOUT,
     ) -> Sequence[str]:
         """Publish events in this order, many in one frame. Returns their ids. An error that is a `NotPublished` has in
-        its `published` the ids of those that were published before it. `copies` and `timeout` as in `publish`, for all
-        of them."""
+        its `published` the ids of those that were published before it. `durable`, `copies` and `timeout` as in
+        `publish`, for all of them."""
         call = _Call(*self._checked(payloads))
+        if durable and self._tickets.node.scribe is None:
+            raise UsageError("durable=True needs a member with a directory: whence.join(..., directory=...)")
         if copies != 1:
             self._tickets.check_copies(copies)
-        ids = await self._publish(call)
+        ids = await self._publish(call, durable)
         if copies > 1 and ids:
             await self._tickets.copied(ids, copies, timeout)
         return ids
 
-    async def _publish(self, call: _Call) -> EventIds:
+    async def _publish(self, call: _Call, durable: bool) -> EventIds:
         self._check()
         self._waiting[call] = None
         try:
             while call in self._waiting:
                 await self._go_on(call)
-            if call.batch is not None:
-                await self._turn_loop(call.batch)
+            if call.batch is not None and durable:
+                await call.batch.stored()
+            elif call.batch is not None and call.batch.full:
+                await asyncio.sleep(0)  # rule 5
         except NotPublished as error:
             error.published = tuple(call.ids)
             raise
@@ -314,7 +374,7 @@ class Publisher:
         if batch is not None:
             self._accept_waiting(batch, call)
             if call in self._waiting:
-                await self._turn_loop(batch)
+                await asyncio.sleep(0)  # rule 5
 
     def _first(self) -> _Call | None:
         return next(iter(self._waiting), None)
@@ -323,7 +383,7 @@ class Publisher:
         """The calls that wait, in order, until the batch is full."""
         for call in list(self._waiting):
             try:
-                call.batch = batch
+                call.batch = self._last = batch
                 while len(call.ids) < len(call.events):
                     self._accept(batch, call)
                     if batch.full:
@@ -346,13 +406,6 @@ class Publisher:
             size = sum(map(len, part))
         batch.add_all(part, size, ids)
         self.published += len(part)  # rule 1
-
-    async def _turn_loop(self, batch: Batch) -> None:
-        """Rule 5; and where there is a journal, it has to have the events first."""
-        if batch.waits:
-            await batch.stored()
-        elif batch.full:
-            await asyncio.sleep(0)
 
     def _checked(self, payloads: Sequence[bytes]) -> tuple[Sequence[bytes], int]:
         """The payloads, if all of them can be published, and how many bytes they have together."""

@@ -63,5 +63,5 @@ def test_a_finding_has_fields_and_a_sentence() -> None:
     assert (found.rule, found.member, found.step, found.event) == ("causal", "m#1", 7, "c")
     assert found.witnesses == ("c", "e") and found.doubt is None
     assert str(found) == (
-        "m#1 delivered e (b#1's 11th) and then c (a#1's 2nd); but b#1 published the former with the latter in its past"
+        "m#1 delivered e of b#1 and then c of a#1; but b#1 published the former with the latter in its past"
     )

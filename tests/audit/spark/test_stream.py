@@ -65,7 +65,7 @@ def to_rows(table: pa.Table) -> list[Row]:
 def batch(rows: list[Row]) -> tuple[Verdicts, list[dict[str, Any]]]:
     """What the batch says of these rows."""
     judged = audited.audited(code(as_table(rows)))
-    assert judged.circles == 0
+    assert not judged.found.early.any()
     return by_step(tables.verdicts(judged).to_pylist()), tables.violations(judged).to_pylist()
 
 
@@ -237,7 +237,7 @@ def test_rows_of_a_stream_need_the_required_columns_only() -> None:
     )
     good, refused = blocks.packed(iter(table.to_batches())), blocks.REFUSED
     found = {one["run"]: one for batch in good for one in batch.to_pylist()}
-    assert sorted(found) == sorted(["r", refused]) and found["r"]["rows"] == 2
+    assert sorted(found) == sorted(["r", refused, blocks.NOTICE]) and found["r"]["rows"] == 2
     verdicts, wrong = fed(Follower(), blocks.unpacked([found["r"]["block"]]), ("r", "main"))
     assert verdicts.num_rows == 0 and not wrong
 
@@ -333,6 +333,22 @@ def test_the_end_of_a_trace(tmp_path: Path) -> None:
         assert end.sums.rows == len(rows) - 1
     follow(trace, out, once=True, sparse=True)
     assert streamed(out) == {at: row for at, row in verdicts.items() if row["verdict"] != "in order"}
+
+
+def test_what_contradicts_and_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], signals: None) -> None:
+    """As the audit sees it: not clean, though each row by itself would be."""
+    steps = [step("a#1", 0, "publish", "e@a#1"), step("a#1", 1, "deliver", "e@a#1"), step("b#1", 0, "deliver", "e@a#1")]
+    good = b"".join(msgspec.json.encode(row) + b"\n" for row in steps)
+    other = msgspec.json.encode(msgspec.structs.replace(steps[2], event="f@a#1")) + b"\n"
+    for name, files in {"good": [good], "empty": [good, b""], "contradiction": [good, other]}.items():
+        (tmp_path / name).mkdir()
+        for k, text in enumerate(files):
+            (tmp_path / name / f"{k}.jsonl").write_bytes(text)
+        command = ["audit", str(tmp_path / name), "--json", "--out", str(tmp_path / f"{name}-out")]
+        codes = [main([*command, *how]) for how in (["--engine", "local"], ["--follow", "--once"])]
+        assert codes == ([0, 0] if name == "good" else [3, 3]), name
+        bad = json.loads(capsys.readouterr().out.splitlines()[-1])["summary"]["bad"]
+        assert bad == {"good": 0, "empty": 1, "contradiction": 2}[name]
 
 
 def test_what_cannot_be_followed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

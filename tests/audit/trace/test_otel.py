@@ -117,6 +117,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert judge(list(read("out/imported.parquet"))).ok
     assert main([*audit, str(write(Path("odd.json"), QUESTION, ANSWER, "no JSON"))]) == 3
     assert "odd.json: line 3: no OTLP request" in capsys.readouterr().err
+    assert main([*audit, "odd.json", "--json", "--complete"]) == 3
+    (refused,) = json.loads(capsys.readouterr().out)["not_imported"]
+    assert refused.startswith("odd.json: line 3: no OTLP request")
     (tmp_path / "bad.json").write_text("no JSON")
     assert main([*audit, "bad.json"]) == 2
     assert "bad.json: line 1: no OTLP request" in capsys.readouterr().err

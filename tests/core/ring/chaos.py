@@ -133,7 +133,7 @@ class Chaos:
         w = self.world
         for m in w.procs:
             w.coordinate(m)  # nobody resigns any more
-        w.run(2 * w.config.probation_rounds + 4)
+        w.run(12)
         limit = recovery_rounds(w.config)
         newcomer = w.add("newcomer")
         w.coordinate(newcomer)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.live.net.live import LIMIT, assert_causal, collect, fast, until
 from whence.audit.trace import MemoryTrace
 from whence.core.clock import Frame
 from whence.core.ports import Deliver
-from whence.errors import ClusterClosed, DiskError
+from whence.errors import ClusterClosed, DiskError, UsageError
 from whence.live.net import entry, outbox, scribe
 from whence.live.net.council import CouncilStatus
 from whence.live.net.disk import Files, Journal
@@ -78,9 +79,9 @@ async def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(
         await until(lambda: len(a.coordinators()) == 2)
         await three_voters(a)
         readers = [a.events(), c.events()]
-        first = await seat.publish(b"before")
+        first = await seat.publish(b"before", durable=True)
         gate.shut = True
-        slow = asyncio.create_task(seat.publish(b"slow"))
+        slow = asyncio.create_task(seat.publish(b"slow", durable=True))
         await until(lambda: bool(gate.waiting), "the disk is asked")
         inc = b._node.incarnation
         for n in range(20):
@@ -208,6 +209,41 @@ async def test_an_event_is_handed_out_when_the_disk_knows_that_the_last_one_is_p
             assert (await anext(events)).payload == b"3", "a reader that gave up misses nothing"
 
 
+async def test_a_loop_of_publishes_goes_on_while_earlier_events_are_on_their_way_to_the_disk(
+    tmp_path: Path, gate: Gate
+) -> None:
+    """It used to wait for a sync each: 100 events took 100 seconds here."""
+    common = {"transport": MemoryNetwork(), "settings": fast(), "order": "reliable"}
+    async with (
+        whence.create("lobby", **common) as a,
+        whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+        whence.join("lobby", [a.address], **common) as c,
+        a.publisher() as ours,
+    ):
+        await three_voters(a)
+        async with b.publisher() as publisher:
+            await publisher.ready()
+            gate.seconds = 1.0
+            began = time.monotonic()
+            ids = []
+            for n in range(100):
+                ids.append(await publisher.publish(b"%d" % n))
+                await asyncio.sleep(0)  # a step each
+            assert time.monotonic() - began < 0.5
+            assert c.stats()["order.delivered"] == 0, "nobody has what is not on disk"
+            await publisher.flush()
+            assert time.monotonic() - began < 4, "the hundred share the syncs"
+            assert b.stats()["order.delivered"] == 100
+            last = await publisher.publish(b"100", durable=True)
+            assert time.monotonic() - began > 1
+            ids.append(last)
+            ids.append(await publisher.publish(b"101"))  # leaving the block waits for it
+        assert [e.id for e in await collect(c, 102)] == ids
+        with pytest.raises(UsageError, match="directory"):
+            await ours.publish(b"x", durable=True)
+        gate.seconds = 0.0
+
+
 async def test_a_disk_that_fails_late_ends_the_publishes_that_wait_for_it(tmp_path: Path, gate: Gate) -> None:
     net = MemoryNetwork()
     common = {"transport": net, "settings": fast()}
@@ -218,15 +254,17 @@ async def test_a_disk_that_fails_late_ends_the_publishes_that_wait_for_it(tmp_pa
     ):
         await publisher.ready()
         gate.shut = True
-        waiting = [asyncio.create_task(publisher.publish(b"%d" % n)) for n in range(3)]
+        waiting = [asyncio.create_task(publisher.publish(b"%d" % n, durable=True)) for n in range(3)]
         await until(lambda: bool(gate.waiting))
-        waiting.append(asyncio.create_task(publisher.publish(b"behind")))
+        waiting.append(asyncio.create_task(publisher.publish(b"behind", durable=True)))
         await asyncio.sleep(0.1)
         _, over = gate.waiting.pop()
         over(DiskError("cannot write: no space left on device"))
         for publish in waiting:
             with pytest.raises(ClusterClosed, match="no space"):
                 await publish
+        with pytest.raises(ClusterClosed, match="no space"):
+            await publisher.flush()
         await asyncio.sleep(1.0)
         assert a.stats()["order.delivered"] == 0, "nothing of it has left the process"
 

@@ -17,6 +17,7 @@ import pytest
 import whence
 from tests.live.net.live import enter, run
 from tests.live.objects.recordings import small
+from whence.live.api import Join
 from whence.live.objects import Full, Objects
 from whence.live.objects.live import Live
 from whence.testing import MemoryNetwork
@@ -46,6 +47,11 @@ async def member(
         Live(objects, cluster) as live,
     ):
         yield cluster, objects, live
+
+
+def plain(network: MemoryNetwork, contact: whence.Cluster) -> Join:
+    """A member whose objects, if any, are its test's."""
+    return whence.join("lobby", contact.address, transport=network, tickets=4, settings=FAST)
 
 
 async def until(live: Live, condition: Callable[[], bool]) -> None:
@@ -129,6 +135,72 @@ async def test_changes_end_with_the_cluster_and_are_bounded() -> None:
             with pytest.raises(Full):
                 await live.publish(seat, objects.registers("r").set("k", "v" * 600))
         assert [c.name async for c in slow] == ["c", "c"], "and then it ends"
+
+
+async def test_what_other_raises_ends_the_block() -> None:
+    """It used to freeze the replica without a word."""
+    network = MemoryNetwork(seed=5)
+
+    def refuse(event: whence.Event) -> None:
+        raise LookupError(event.payload.decode())
+
+    async with AsyncExitStack() as stack:
+        a, oa, la = await stack.enter_async_context(member(network, []))
+        await stack.enter_async_context(member(network, [a.address]))
+        c = await stack.enter_async_context(plain(network, a))
+        seat = await stack.enter_async_context(a.publisher())
+        for leave_early in (True, False):
+            with pytest.raises(LookupError, match="no such page"):
+                async with Live(Objects(), c, other=refuse) as live:
+                    await seat.publish(b"no such page")
+                    while not leave_early or not live.over:
+                        await asyncio.sleep(10)
+        assert not asyncio.current_task().cancelling(), "and the task goes on"  # type: ignore[union-attr]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1), Live(Objects(), c, other=refuse):
+                await asyncio.sleep(10)
+        await la.publish(seat, oa.counter("hits").add(1))
+
+
+async def test_callbacks_that_are_coroutines_are_awaited_in_order() -> None:
+    network = MemoryNetwork(seed=6)
+    pushed: list[bytes] = []
+
+    async def push(event: whence.Event) -> None:
+        await asyncio.sleep(0.5 if event.payload == b"0" else 0)  # the first one's socket is slow
+        pushed.append(event.payload)
+
+    async with AsyncExitStack() as stack:
+        a, _, _ = await stack.enter_async_context(member(network, []))
+        await stack.enter_async_context(member(network, [a.address]))
+        c = await stack.enter_async_context(plain(network, a))
+        await stack.enter_async_context(Live(Objects(), c, other=push))
+        seat = await stack.enter_async_context(a.publisher())
+        await seat.publish_many([b"%d" % n for n in range(20)])
+        await c.wait_for(lambda: len(pushed) == 20, 10)
+        assert pushed == [b"%d" % n for n in range(20)]
+
+
+async def test_whoever_has_published_reads_it_here_and_by_its_id_at_another_member() -> None:
+    network = MemoryNetwork(0.2, seed=7)
+    async with AsyncExitStack() as stack:
+        a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
+        b, ob, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
+        seats = [await stack.enter_async_context(c.publisher()) for c in (a, b)]
+        for n in range(30):
+            [name] = await la.publish(seats[0], oa.registers("todo").set("milk", n))
+            assert oa.registers("todo")["milk"] == n
+            await lb.applied(name, timeout=20)
+            assert ob.registers("todo")["milk"] == n
+            await lb.publish(seats[1], ob.counter("hits").add(1))
+            assert ob.counter("hits").value == n + 1
+        c, oc, lc = await stack.enter_async_context(member(network, [b.address], order="reliable"))
+        await lc.applied(name, timeout=5)
+        assert oc.registers("todo")["milk"] == 29 and not oc.stats.applied, "it came with the state"
+        network.cut([a.address], [b.address, c.address])
+        [name] = await la.publish(seats[0], oa.registers("todo").set("milk", 30))
+        with pytest.raises(whence.TimedOut):
+            await lc.applied(name, timeout=0.5)
 
 
 def example() -> Any:

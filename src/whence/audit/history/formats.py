@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from whence.audit.history import edn
 from whence.audit.history.model import History, Op, Status, Transaction, settle
 from whence.audit.history.tables import bad_line, decoded, from_table, from_text, read_parquet
@@ -60,16 +62,28 @@ def read(path: Path | str, form: str = "auto") -> History:
     path = Path(path)
     try:
         history = _parsed(path, form)
+    except HistoryError:
+        raise
     except RecursionError:
-        raise HistoryError(f"{path}: nested too deeply: no history is") from None
-    except (ValueError, OverflowError) as error:  # such as a number with more digits than Python takes
-        raise HistoryError(f"{path}: cannot be read: {error}") from None
+        raise HistoryError(f"{path}, line {_deepest(content(path))}: nested too deeply: no history is") from None
+    except Exception as error:  # such as a number with more digits than Python takes
+        raise HistoryError(f"{path}: cannot be read: {type(error).__name__}: {error}") from None
     if not history.key.size:
         notes = "".join(f"; {note}" for note in history.notes)
         raise HistoryError(
             f"{path}: holds no operation of a committed transaction, so there is nothing to check{notes}"
         )
     return history
+
+
+def _deepest(raw: bytes) -> int:
+    """The line with the innermost bracket."""
+    data = np.frombuffer(raw, np.uint8)
+    depth = (
+        np.isin(data, np.frombuffer(b"[{(", np.uint8)).cumsum()
+        - np.isin(data, np.frombuffer(b"]})", np.uint8)).cumsum()
+    )
+    return raw.count(b"\n", 0, int(depth.argmax())) + 1
 
 
 def _parsed(path: Path, form: str) -> History:

@@ -223,7 +223,7 @@ class Causality(msgspec.Struct, array_like=True):
         if how == "genesis":
             return
         if state is None:
-            self._forget(life)
+            self.forget(member)
         else:
             self._install(life, DeliveredState.copy(state), mine)
 
@@ -250,13 +250,15 @@ class Causality(msgspec.Struct, array_like=True):
         so that what it had before is delivered to it again. If they are its first ones, its order is not known."""
         if member not in self.lives:
             self.life(member).order = UNTOLD
-        self._forget(self.lives[member])
+        self.forget(member)
+        self.life(member).dropped = set()
 
-    def _forget(self, life: Life) -> None:
+    def forget(self, member: str) -> None:
         """The member goes on from a state that is not known. What it delivered stays in the past of its publishes."""
+        life = self.life(member)
         life.seen = _maximum(life.seen, life.X)
         life.X = [0] * len(self.origins)
-        life.holes, life.passed, life.sure, life.dropped = {}, {}, set(), set()
+        life.holes, life.passed, life.sure = {}, {}, set()
 
     def life(self, member: str) -> Life:
         life = self.lives.get(member)

@@ -129,23 +129,34 @@ class Follower(msgspec.Struct, array_like=True):
         self._ready = sorted(self.queues)
         out = self._run()
         while stuck := sorted(q.name for q in self.queues.values() if q.blocked):
-            given = {cause for q in self.queues.values() for step in q.ahead.values() for cause in _gives(step)}
-            given |= {("life", q.name) for q in self.queues.values() if q.ahead}
-            free = [m for m in stuck if self.queues[m].blocked not in given]
-            # Only a false trace has a circle. The first member whom others may wait for is released.
-            circle = [m for m in stuck if any(map(_gives, self.queues[m].ahead.values()))] or stuck
-            for member in free or circle[:1]:
-                self._release(self.queues[member])
+            given = {cause: q.name for q in self.queues.values() for step in q.ahead.values() for cause in _gives(step)}
+            given |= {("life", q.name): q.name for q in self.queues.values() if q.ahead}
+            waits = {m: self.queues[m].blocked or ("", "") for m in stuck}
+            free = [m for m in stuck if waits[m] not in given]
+            circle = stuck[:1]
+            for _ in () if free else 2 * stuck:  # whoever waits for a circle comes to it in so many steps
+                circle = [*circle, given[waits[circle[-1]]]][-len(stuck) :]
+            for member in free or [min(circle)]:
+                self._release(self.queues[member], bool(free))
             out += self._run()
         return out
 
-    def _release(self, queue: Queue) -> None:
-        """It waits no longer, although what it waits for has not happened."""
-        if queue.blocked is not None:
+    def _release(self, queue: Queue, possible: bool) -> None:
+        """It waits no longer, although what it waits for has not happened. Not `possible`: it waits for itself. What it
+        has then is not known, and nobody is accused of what follows from that."""
+        step = queue.ahead[queue.next]
+        assert queue.blocked is not None and step is not None
+        self._waiting[queue.blocked].remove(queue.name)
+        event = step.event if step.kind == "deliver" else None
+        if possible or event is None:
             self._released.add((queue.name, *queue.blocked))
-            self._waiting[queue.blocked].remove(queue.name)
-            queue.blocked = None
-            self._ready.append(queue.name)
+        else:
+            queue.ahead[queue.next] = None
+            self.causality.forget(queue.name)
+        if not possible:
+            self._findings.append(findings.impossible(queue.name, queue.next, event))
+        queue.blocked = None
+        self._ready.append(queue.name)
 
     def _run(self) -> list[Judged]:
         """The verdicts on what does not have to wait any longer."""

@@ -10,11 +10,11 @@ from functools import cached_property
 from whence.audit.judge import findings
 from whence.audit.judge.causality import Causality, Life
 from whence.audit.judge.findings import UNKNOWN_START, Doubt, Finding
-from whence.audit.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
+from whence.audit.judge.promises import CAUSAL, FIFO, GAP, INTEGRITY, RULES, SILENT, Verdict, promise
 
 KEPT = 5
 """Findings of each rule that are explained. All are counted."""
-_COUNTED_HERE = (AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
+_BY_VERDICT = (CAUSAL, FIFO, INTEGRITY, GAP)  # the others are counted by finding
 
 
 @dataclass
@@ -123,7 +123,7 @@ def report(
         if finding.doubt is not None:
             doubtful[finding.doubt] += events
             continue
-        if finding.rule in _COUNTED_HERE:
+        if finding.rule not in _BY_VERDICT:
             broken[finding.rule] += events
         of = kept.setdefault(finding.rule, [])
         if len(of) < KEPT:
@@ -175,9 +175,8 @@ def _lost(
                 continue
             doubt = None if complete and life.sure is None else life.name
             for some in _runs(due if published_by.alive else due - nobody):
-                holder = min((other.name for other in live if other.has((o, some[0]))), default=None)
-                events = judged.size(o, some)
-                yield events, findings.missed(life.name, judged.event((o, some[0])), events - 1, holder, doubt)
+                events, first = judged.size(o, some), judged.event((o, some[0]))
+                yield events, findings.missed(life.name, first, events - 1, some[0] not in nobody, doubt)
 
 
 def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:

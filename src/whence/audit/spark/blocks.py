@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,9 @@ KEYS: Final = ("run", "cluster", "member", "lseq", "kind")
 
 REFUSED: Final = "\0refused"
 """In the column `run`: a block of quarantined rows. (Its `cluster` only spreads such blocks over tasks.)"""
+
+NOTICE: Final = "\0notice"
+"""In the column `run`: rows were refused of which nobody knows whose they were; for all tasks."""
 
 
 def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
@@ -75,6 +78,9 @@ def _blocks(rows: pa.Table, bad: Sequence[Bad], number: int) -> Iterator[pa.Reco
     """Blocks of these rows, without columns that have no value, and one of the quarantine."""
     if bad:
         yield _block(REFUSED, str(number), ingest.bad_table(bad), number)
+        rows = ingest.lost(rows, bad)
+    if not all(one.placed for one in bad):
+        yield _block(NOTICE, "", ingest.bad_table([]), number)
     filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
     for run, cluster, mine in by_run(rows.select(filled)):
         yield _block(run, cluster, mine, number)
@@ -93,12 +99,13 @@ def of_piece(number: int, piece: Piece) -> Iterator[pa.RecordBatch]:
 
 
 def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
-    """The rows of these pieces with their file; and what is no row."""
+    """The rows of these pieces with their file, those that are lost among them (`ingest.lost`); and what is no row."""
     tables, wrong = [], []
     for piece in pieces:
         table, bad = ingest.read_piece(piece, READ)
         wrong += bad
-        tables.append(table.append_column("file", ingest.constant(piece.file, "file", table.num_rows)))
+        table = table.append_column("file", ingest.constant(piece.file, "file", table.num_rows))
+        tables.append(ingest.lost(table, bad))
     return pa.concat_tables(tables), wrong
 
 
@@ -110,7 +117,10 @@ def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[RunF
             rows, bad = read(mine)
             if bad:
                 yield refused(ingest.bad_table(bad))
-            yield rows
+            if all(one.placed for one in bad):
+                yield rows
+            elif rows.num_rows:
+                yield judge_runs(rows, terms.doubted())
 
     return _judged_together(tables(), terms)
 
@@ -163,15 +173,27 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
 def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
     """The blocks of a run come to one of so many tasks, which judges it. `out`: how findings leave the task."""
 
-    def tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table | RunFindings]:
-        for run, cluster, mine in groups(batches):
-            if run == REFUSED:
-                yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
-            else:
-                yield _named(unpacked(mine), run, cluster)
+    from pyspark.sql import functions as F
 
-    together = blocks.repartition(tasks, "run", "cluster").sortWithinPartitions("run", "cluster", "piece")
-    return together.mapInArrow(lambda batches: out.emit(_judged_together(tables(batches), terms)), out.schema)
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[RunFindings]:
+        found = groups(batches)
+        first = next(found, None)
+        noticed = first is not None and first[0] == NOTICE
+
+        def tables() -> Iterator[pa.Table | RunFindings]:
+            for run, cluster, mine in found if noticed or first is None else chain([first], found):
+                if run == REFUSED:
+                    yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
+                else:
+                    yield _named(unpacked(mine), run, cluster)
+
+        return _judged_together(tables(), terms.doubted() if noticed else terms)
+
+    all_, one = F.sequence(F.lit(0), F.lit(tasks - 1)), F.pmod(F.hash("run", "cluster"), F.lit(tasks))
+    notice = F.col("run") == NOTICE
+    placed = blocks.withColumn("task", F.explode(F.when(notice, all_).otherwise(F.array(one))))
+    together = placed.repartitionById(tasks, "task").sortWithinPartitions(~notice, "run", "cluster", "piece")
+    return together.mapInArrow(lambda batches: out.emit(task(batches)), out.schema)
 
 
 def _named(table: pa.Table, run: str, cluster: str) -> pa.Table:

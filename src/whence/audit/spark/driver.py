@@ -34,7 +34,7 @@ from whence.audit.judge.batch.coding import Run
 from whence.audit.report import render
 from whence.audit.report.view import facts
 from whence.audit.spark import ingest
-from whence.audit.spark.blocks import BLOCKS, REFUSED, judge_pieces, judged, of_pieces, packed
+from whence.audit.spark.blocks import BLOCKS, NOTICE, REFUSED, judge_pieces, judged, of_pieces, packed
 from whence.audit.spark.findings import (
     INTERPRETED,
     TABLES,
@@ -103,6 +103,8 @@ def audit_files(
     pieces, bad = ingest.plan(files)
     if bad and not pieces:
         raise TraceError(f"{bad[0].file}: {bad[0].reason}")
+    if bad:  # nobody knows what was in there
+        terms = terms.doubted()
     rows = sum(piece.rows for piece in pieces)
     progress(f"{len(files):,} files with about {rows:,} rows")
     if callable(spark):
@@ -368,7 +370,8 @@ def _judged_blocks(
     if count:
         blocks = blocks.persist(StorageLevel.MEMORY_AND_DISK)
         kept.append(blocks)
-        rows, large = _counted(blocks, limit)
+        rows, large, noticed = _counted(blocks, limit)
+        terms = terms.doubted() if noticed else terms
     tasks = session.tasks(blocks.sparkSession, rows - sum(large.values()))
     if not large:
         return _Found([judged(blocks, out("run"), terms, tasks)], large, kept)
@@ -378,15 +381,17 @@ def _judged_blocks(
     return _Found([spread, rest], large, kept + more)
 
 
-def _counted(blocks: DataFrame, limit: int) -> tuple[int, dict[Run, int]]:
-    """How many rows there are (some may be no rows of a trace), and of each run with more than `limit`. Only the large
-    runs come to the driver."""
+def _counted(blocks: DataFrame, limit: int) -> tuple[int, dict[Run, int], bool]:
+    """How many rows there are (some may be no rows of a trace), and of each run with more than `limit`; and whether
+    there is a `NOTICE`. Only the large runs come to the driver."""
     from pyspark.sql import functions as F
 
     runs = blocks.groupBy("run", "cluster").agg(F.sum("rows").alias("n"))
-    large = F.when((F.col("n") > limit) & (F.col("run") != REFUSED), F.struct("run", "cluster", "n"))
-    (found,) = runs.agg(F.sum("n").alias("rows"), F.collect_list(large).alias("large")).collect()
-    return found["rows"] or 0, {(row["run"], row["cluster"]): row["n"] for row in found["large"]}
+    large = F.when((F.col("n") > limit) & ~F.col("run").isin(REFUSED, NOTICE), F.struct("run", "cluster", "n"))
+    noticed = F.count_if(F.col("run") == NOTICE) > 0
+    said = F.sum("n").alias("rows"), F.collect_list(large).alias("large"), noticed.alias("noticed")
+    (found,) = runs.agg(*said).collect()
+    return found["rows"] or 0, {(row["run"], row["cluster"]): row["n"] for row in found["large"]}, found["noticed"]
 
 
 def _is_one_of(runs: dict[Run, int]) -> Column:

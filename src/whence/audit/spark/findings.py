@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -22,15 +22,16 @@ import pyarrow.compute as pc
 
 from whence.audit.judge.batch import audited as judged_runs
 from whence.audit.judge.batch import tables as results
-from whence.audit.judge.batch.coding import code, picked
+from whence.audit.judge.batch.coding import code, codes, picked
 from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.findings import Doubt
-from whence.audit.judge.promises import NAMES
+from whence.audit.judge.promises import DEFAULT, NAMES
 from whence.audit.judge.rates import UNDECIDED, Rate
 from whence.audit.report.view import view, worst
 from whence.audit.spark import ingest
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
 from whence.audit.spark.tables import Parts, arrow_schema, spark_schema
+from whence.audit.trace.schema import LOST
 from whence.errors import UsageError
 
 TABLES: Final = ("verdicts", "violations", "members", "rates", "doubts", "quarantine")
@@ -65,6 +66,10 @@ class Terms:
         if self.error_rate is not None and not 0 < self.error_rate <= 1:
             raise UsageError(f"the error rate is {self.error_rate:g}; want more than 0, at most 1")
 
+    def doubted(self) -> Terms:
+        """The same where rows are lost of which nobody knows whose they were: any member may lack them."""
+        return replace(self, complete=False)
+
 
 # -- in numbers
 
@@ -88,8 +93,8 @@ class Summary:
     """Rows that were there before, alike."""
     missing: int = 0
     """Steps of members that no row tells of: verdicts there are given in doubt for the member."""
-    circles: int = 0
-    """Members that waited for what waited for them: no execution can have left such a trace."""
+    assumed: int = 0
+    """Members that are held to `DEFAULT` because no row tells their order."""
     doubts: int = 0
     """Deliveries, events and steps that cannot be judged: the traces of some members are not all here."""
     unjudged: list[str] = field(default_factory=list)
@@ -118,8 +123,8 @@ class Summary:
 
     @property
     def sure(self) -> bool:
-        """Everything could be judged."""
-        return not self.doubts and UNDECIDED not in self.rates
+        """Everything could be judged, and there was something to judge."""
+        return not (self.doubts or self.quarantined or UNDECIDED in self.rates) and self.rows > 0
 
     @property
     def clean(self) -> bool:
@@ -212,8 +217,30 @@ def judge_runs(table: pa.Table, terms: Terms) -> RunFindings:
             "doubts": results.doubts_table(doubts, runs),
             "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
         }
-    said = {"runs": len(runs), "published": len(a.coded.known.origin), "circles": a.circles}
-    return RunFindings(found, summed(found, rows=table.num_rows, repeated=a.coded.repeated, **said), table)
+    said = {"runs": len(runs), "published": len(a.coded.known.origin)}
+    table = told(table)
+    said |= {"rows": table.num_rows, "assumed": assumed(table, a.coded.order, a.coded.there())}
+    return RunFindings(found, summed(found, repeated=a.coded.repeated, **said), table)
+
+
+def told(table: pa.Table) -> pa.Table:
+    """The rows that the trace has: without those of `ingest.lost`."""
+    lost = _rows_with(table["kind"], LOST)
+    return table.take(np.delete(np.arange(table.num_rows), lost)) if len(lost) else table
+
+
+def assumed(table: pa.Table, order: Sequence[str], there: Any) -> int:
+    """How many of these members declare no order in these rows and are held to `DEFAULT`."""
+    keys = [name for name in ("run", "cluster", "member") if name in table.column_names]
+    joins = picked(table.select(keys), _rows_with(table["order"], DEFAULT))
+    declared = len({tuple(row.values()) for row in joins})
+    return max(0, sum(o == DEFAULT and bool(t) for o, t in zip(order, there.tolist(), strict=True)) - declared)
+
+
+def _rows_with(column: Any, text: str) -> Any:
+    """Which rows have this text."""
+    code, texts = codes(column)
+    return np.flatnonzero(code == pc.index(texts, pa.scalar(text)).as_py()) if text in texts.to_pylist() else code[:0]
 
 
 def task_number() -> int:

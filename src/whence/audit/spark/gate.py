@@ -44,7 +44,7 @@ def rows(df: DataFrame) -> DataFrame:
 
 
 def _column(name: str) -> Column:
-    value = F.col(f"`{name}`").cast(_KIND[name])
+    value = F.col(f"`{name}`").try_cast(_KIND[name])  # a number that does not fit is none
     return (F.coalesce(value, F.lit(_BLANK[name])) if name in _BLANK else value).alias(name)
 
 

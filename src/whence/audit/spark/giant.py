@@ -33,7 +33,7 @@ from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.batch.pieces import Shared
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import pack, unpacked
-from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, conflicts, few, summed
+from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, assumed, conflicts, few, summed, told
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together, at most."""
@@ -199,9 +199,9 @@ def _outlined(terms: Terms, part: _Part) -> Iterator[pa.RecordBatch]:
 def _rebuilt(terms: Terms, part: _Part) -> Iterator[RunFindings]:
     outlines = [_thawed(one) for one in _emptied(part.blocks)]
     with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
-        shared, found, circles = pieces.rebuilt(outlines, _thawed(part.before[0]), terms.complete)
+        shared, found = pieces.rebuilt(outlines, _thawed(part.before[0]), terms.complete)
     made = {"violations": tables.violations_table(found, [part.run])}
-    yield RunFindings(made, summed(made, circles=circles))
+    yield RunFindings(made, summed(made))
     for what, blob in _passed(shared):
         yield RunFindings({}, Summary(), passed=(*part.run, what, blob))
 
@@ -237,7 +237,9 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
         "violations": tables.violations(a),
         "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
     }
+    table = told(table)
     summary = summed(made, rows=table.num_rows, repeated=a.coded.repeated)
+    summary.assumed = assumed(table, a.coded.order, a.coded.there())
     ended = _frozen(pieces.ended(piece, shared, tables.members(a)))
     return RunFindings(made, summary, rows=table, passed=(*run, "ended 0", ended))
 

@@ -1,8 +1,8 @@
 """The audit of traces while they grow: what the batch says of them, told as soon as the rows that show it are there.
 
 Members append JSON lines; Parquet files appear when they are complete. Rows are judged in this process, without Spark,
-one at a time (`judge.follow`). The tables are those of the batch, published at the end, all or none: a follower that is
-killed leaves nothing, and the next one begins anew.
+one at a time (`judge.follow`), to tell at once what is wrong. The tables are those of an audit at the end: a follower
+that is killed leaves nothing, and the next one begins anew.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pyarrow.parquet as pq
 from pyarrow import compute as pc
 
-from whence.audit.judge import Finding, Follower, Judged
-from whence.audit.judge.batch.coding import READ, Run
+from whence.audit.judge import Follower
+from whence.audit.judge.batch.coding import Run
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import by_run, read
-from whence.audit.spark.driver import Work
-from whence.audit.spark.findings import RunFindings, Summary, as_files, refused, summed
-from whence.audit.spark.ingest import Bad, Piece
-from whence.audit.spark.keyed import TABLES, rows_of, tables_of
+from whence.audit.spark.driver import audit_files
+from whence.audit.spark.findings import Summary, summed, told
+from whence.audit.spark.ingest import Piece
+from whence.audit.spark.keyed import rows_of, tables_of
 from whence.audit.spark.place import TraceFile, opened
-from whence.audit.spark.tables import staging
+from whence.audit.spark.tables import alone, table_files
 from whence.errors import TraceError
 
 BATCH_BYTES: Final = 16 << 20
@@ -63,18 +64,25 @@ def follow(
     stop: threading.Event | None = None,
     sparse: bool = False,
 ) -> FollowedBatch:
-    """Judge a directory of traces until `stop` is set, then write the tables into `out`. `once`: what is there now;
-    nothing more will come, so what waits is judged, too. `told` hears of every batch; the last one is returned.
-    `sparse`: verdicts only on what is not in order."""
+    """Judge a directory of traces until `stop` is set, then audit it as a whole and write the tables and the page into
+    `out`. `once`: audit what is there now. `told` hears of every batch, of which the last one is what the audit found
+    besides; it is returned. `sparse`: verdicts only on what is not in order."""
     if not trace.is_dir():
         raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
-    begun, following = time.monotonic(), _Following(trace, told, sparse)
-    with staging(out):
-        work = Work(out)
-        work.collect([as_files(work.out, "follow").emit(following.findings(once, stop or threading.Event()))])
-        work.publish(growing_files(trace), (*TABLES, "quarantine"), begun)
-    work.checked()
-    return following.last
+    with alone(out):  # a place that cannot be written to is named now, not at the end
+        pass
+    following, stop = _Following(trace), stop or threading.Event()
+    while not (once or stop.is_set()):
+        before = following.last
+        for batch in following.batches():
+            told(batch)
+            if stop.is_set():
+                break
+        if following.last is before:
+            stop.wait(EVERY)
+    last = following.ended(out, sparse)
+    told(last)
+    return last
 
 
 def growing_files(path: Path) -> list[TraceFile]:
@@ -88,29 +96,37 @@ def growing_files(path: Path) -> list[TraceFile]:
 class _Following:
     """How far each file was read, and the judge of each run."""
 
-    def __init__(self, trace: Path, told: Callable[[FollowedBatch], None], sparse: bool) -> None:
+    def __init__(self, trace: Path) -> None:
         self.last = FollowedBatch(-1, Summary(), 0, [], {}, 0.0)
-        self._trace, self._told, self._sparse = trace, told, sparse
+        self._trace = trace
         self._followers: dict[Run, Follower] = {}
+        self._broken: set[tuple[Any, ...]] = set()
+        """The violations that were told."""
         self._size: dict[str, int] = {}
         """File -> its size when it was looked into."""
         self._upto: dict[str, int] = {}
         """File -> how many bytes of JSON lines, or how many row groups, were read."""
 
-    def findings(self, once: bool, stop: threading.Event) -> Iterator[RunFindings]:
-        """What each batch has found."""
-        while not stop.is_set():
-            before = self.last
-            for batch in self._batches():
-                yield from self._judged(batch)
-                if stop.is_set():
-                    return
-            if self.last is not before:
-                continue
-            if once:
-                yield from self._judged(*self._rest(), settle=True)
-                return
-            stop.wait(EVERY)
+    def batches(self) -> Iterator[FollowedBatch]:
+        """What is found in what has come since."""
+        for pieces in self._batches():
+            self._judge(pieces)
+            yield self.last
+
+    def ended(self, out: Path, sparse: bool) -> FollowedBatch:
+        """What the audit of all that is there now finds besides."""
+        begun = time.perf_counter()
+        sums = audit_files([self._trace], out, sparse=sparse)
+        broken = [row for file in table_files(out, "violations") for row in pq.read_table(file).to_pylist()]
+        return self._next(sums, self.last.newest_ns, broken, begun)
+
+    def _next(self, sums: Summary, newest: int, broken: list[dict[str, Any]], begun: float) -> FollowedBatch:
+        new = [row for row in broken if _named(row) not in self._broken]
+        self._broken |= set(map(_named, new))
+        waiting = {member: what for follower in self._followers.values() for member, what in follower.waiting.items()}
+        seconds = time.perf_counter() - begun
+        self.last = FollowedBatch(self.last.number + 1, sums, newest, new, waiting, seconds)
+        return self.last
 
     # -- what has come
 
@@ -155,44 +171,26 @@ class _Following:
                     self._upto[file.place] = begin = at + last
                 at += len(block)
 
-    def _rest(self) -> tuple[list[Piece], list[Bad]]:
-        """What is left of a trace that is complete: last lines without an end, and files that never became a trace."""
-        pieces, bad = ingest.plan(growing_files(self._trace))
-        tails = [piece._replace(first=max(piece.first, self._upto.get(piece.file, 0))) for piece in pieces]
-        return [tail for tail in tails if not tail.parquet and tail.first < tail.end], bad
-
     # -- what is found
 
-    def _judged(self, pieces: list[Piece], bad: Sequence[Bad] = (), settle: bool = False) -> list[RunFindings]:
-        """Judge what has come. `settle`: nothing more will come, so judge also what waits."""
-        begun = time.perf_counter()
-        rows, wrong = read(pieces) if pieces else (ingest.schema_of(READ).empty_table(), [])
-        wrong += bad
-        done = [refused(ingest.bad_table(wrong))] if wrong else []
-        for run, cluster, mine in by_run(rows):
+    def _judge(self, pieces: list[Piece]) -> None:
+        begun, sums = time.perf_counter(), deepcopy(self.last.sums)
+        rows, bad = read(pieces)
+        sums.quarantined += len(bad)
+        broken: list[dict[str, Any]] = []
+        for run, cluster, mine in by_run(told(rows)):
             follower = self._followers.setdefault((run, cluster), Follower())
             judged = follower.feed(rows_of(mine, (run, cluster)))
-            done.append(self._found((run, cluster), judged, follower.findings(), mine.num_rows))
-        for whose, follower in self._followers.items() if settle else ():
-            done.append(self._found(whose, follower.settle(), follower.findings(), missing=sum(follower.torn.values())))
-        sums = deepcopy(self.last.sums)
-        for one in done:
-            sums.add(one.summary)
-        newest = max(self.last.newest_ns, pc.max(rows["t_ns"]).as_py() or 0)
-        broken = [row for one in done if "violations" in one.tables for row in one.tables["violations"].to_pylist()]
-        waiting = {member: what for follower in self._followers.values() for member, what in follower.waiting.items()}
-        seconds = time.perf_counter() - begun
-        self.last = FollowedBatch(self.last.number + 1, sums, newest, broken, waiting, seconds)
-        self._told(self.last)
-        return done
+            found = follower.findings()
+            tables = tables_of((run, cluster), judged, found, True)
+            doubts = sum(one.doubt is not None for one in found)
+            one = summed(tables, rows=mine.num_rows, deliveries=len(judged), doubts=doubts)
+            one.verdicts.update(Counter(each.verdict.text for each in judged))
+            sums.add(one)
+            broken += tables["violations"].to_pylist()
+        self._next(sums, max(self.last.newest_ns, pc.max(rows["t_ns"]).as_py() or 0), broken, begun)
 
-    def _found(
-        self, run: Run, judged: list[Judged], found: list[Finding], rows: int = 0, missing: int = 0
-    ) -> RunFindings:
-        """What is new of a run."""
-        tables = tables_of(run, judged, found, self._sparse)
-        count = Counter(one.verdict.text for one in judged)
-        doubts = sum(one.doubt is not None for one in found) + missing
-        summary = summed(tables, rows=rows, deliveries=len(judged), doubts=doubts)
-        summary.verdicts.update(count)
-        return RunFindings(tables, summary)
+
+def _named(violation: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells it from others."""
+    return tuple(violation[name] for name in ("run", "cluster", "rule", "member", "lseq", "event"))

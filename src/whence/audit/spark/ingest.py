@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -23,12 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from whence.audit.judge.batch.coding import LAST
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema
 from whence.audit.trace.parquet import gate
 from whence.audit.trace.read import SUFFIXES, decoded, lines
-from whence.audit.trace.schema import COLUMNS, PARQUET, REQUIRED, TRACE_VERSION
+from whence.audit.trace.schema import COLUMNS, KINDS, LOST, PARQUET, REQUIRED, TRACE_VERSION
 from whence.errors import TraceError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -55,6 +57,10 @@ NEEDED: Final = ("run", "cluster", "member", "lseq", "kind", "event")
 """Columns that a table has to have. Without `t_ns` all times are 0; `version` is then the current one."""
 _BLANK: Final = {"t_ns": 0, "version": TRACE_VERSION}
 _LEAST: Final = {"version": 1, "lseq": 0}
+_EVENTFUL: Final = ("publish", "deliver", "drop")
+"""Kinds whose rows name an event."""
+_SAID: Final = {name: re.compile(rf'"{name}"\s*:\s*("(?:[^"\\]|\\.)*")') for name in ("run", "cluster", "member")}
+_STEP: Final = re.compile(r'"lseq"\s*:\s*(-?\d{1,18})(?=\s*[,}])')
 
 
 class Piece(NamedTuple):
@@ -83,9 +89,19 @@ class Bad(NamedTuple):
     position: int
     reason: str
     raw: str | None = None
+    run: str | None = None
+    cluster: str | None = None
+    member: str | None = None
+    lseq: int | None = None
+
+    @property
+    def placed(self) -> bool:
+        """It is known whose step it was."""
+        return None not in (self.run, self.cluster, self.member)
 
 
 Read = tuple[pa.Table, list[Bad]]
+_text: Final = msgspec.json.Decoder(str).decode
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
@@ -264,10 +280,38 @@ def sound(rows: pa.Table, required: Sequence[str], file: str = "") -> Read:
             where, position = row.pop("file", file), row.pop("position", -1)
             told, raw = row.pop("bad", None), row.pop("raw", None)
             said = json.dumps({name: value for name, value in row.items() if value is not None})
-            bad.append(Bad(where, position, why or told, raw if told else said[:RAW_LIMIT]))
+            bad.append(unread(where, position, why or told, raw if told else said))
         gone = mask if gone is None else pc.or_(gone, mask)
     good = rows if gone is None else rows.filter(pc.invert(gone))
     return good.drop_columns([name for name in ("bad", "raw") if name in good.column_names]), bad
+
+
+def unread(file: str, position: int, reason: str, raw: str | None) -> Bad:
+    """What is no row, and whose step it was, if its text tells. One that names several is nobody's."""
+    said = {name: set(pattern.findall(raw or "")) for name, pattern in _SAID.items()}
+    run, cluster, member = (
+        decoded(found.pop().encode(), _text)[0] if len(found) == 1 else None for found in said.values()
+    )
+    step = _STEP.search(raw or "")
+    return Bad(file, position, reason, raw and raw[:RAW_LIMIT], run, cluster, member, int(step[1]) if step else None)
+
+
+def lost(rows: pa.Table, bad: Iterable[Bad]) -> pa.Table:
+    """These rows, with a row of kind `LOST` for each step that the quarantine took: so that whose steps are not all
+    here is seen wherever the rows go."""
+    mine = [one for one in bad if one.placed]
+    if not mine:
+        return rows
+    steps = [LAST if one.lseq is None else max(-1, min(one.lseq, LAST)) for one in mine]
+    known = {name: [getattr(one, name) for one in mine] for name in ("run", "cluster", "member")}
+    told: dict[str, Any] = {**known, "lseq": steps, "kind": [LOST] * len(mine), "t_ns": [0] * len(mine)}
+    told |= {"file": [one.file for one in mine], "position": [one.position for one in mine]}
+    columns = [pa.array(told.get(f.name, [None] * len(mine)), _plain(f.type)).cast(f.type) for f in rows.schema]
+    return pa.concat_tables([rows, pa.Table.from_arrays(columns, schema=rows.schema)])
+
+
+def _plain(kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _wrong(rows: pa.Table, required: Sequence[str]) -> Iterator[tuple[Any, str]]:
@@ -282,11 +326,17 @@ def _wrong(rows: pa.Table, required: Sequence[str]) -> Iterator[tuple[Any, str]]
         low = pc.min(rows[name]).as_py() if name in there else None
         if low is not None and low < least:
             yield pc.less(rows[name], pa.scalar(least)), f"{name} is below {least}"
-    chunks: Any = rows["order"].chunks if "order" in there else ()
-    for order in sorted({o for chunk in chunks for o in chunk.dictionary.to_pylist()} - {*PROMISES, None}):
-        # nobody knows what such a member promises, so it is not judged as if it promised nothing
-        known = f"unknown order {order!r} (known: {', '.join(PROMISES)})"
-        yield pc.equal(rows["order"].cast(pa.string()), pa.scalar(order)), known
+    if rows.num_rows and (pc.max(rows["lseq"]).as_py() or 0) >= LAST:
+        yield pc.greater_equal(rows["lseq"], pa.scalar(LAST)), f"lseq is above {LAST - 1}"
+    # nobody knows what such a row says, so it is not judged as if it said nothing
+    for name, known in (("kind", KINDS), ("order", tuple(PROMISES))):
+        chunks: Any = rows[name].chunks if name in there else ()
+        for value in sorted({o for chunk in chunks for o in chunk.dictionary.to_pylist()} - {*known, None}):
+            why = f"unknown {name} {value!r} (known: {', '.join(known)})"
+            yield pc.equal(rows[name].cast(pa.string()), pa.scalar(value)), why
+    if "event" in there and rows["event"].null_count:
+        named = pc.is_in(rows["kind"].cast(pa.string()), pa.array(_EVENTFUL))
+        yield pc.and_(rows["event"].is_null(), named), "it names no event"
 
 
 # -- JSON lines
@@ -316,7 +366,7 @@ def _read_lines(piece: Piece, columns: Sequence[str]) -> Read:
         for number, (_, line) in enumerate(lines(file, piece.end), 1):
             row, why = decoded(line, decode)
             if row is None:
-                bad.append(Bad(piece.file, number, why, line[:RAW_LIMIT].decode("utf-8", "replace").rstrip()))
+                bad.append(unread(piece.file, number, why, line.decode("utf-8", "replace").rstrip()))
                 continue
             rows.append(row)
             at.append(number)
@@ -379,7 +429,7 @@ RAW: Final = pa.schema(
 def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
     """What was read of a file, as rows of `RAW`: those of a trace, and what is no row."""
     good = table.append_column("file", constant(file, "file", table.num_rows))
-    wrong = bad_table(bad).rename_columns(["file", "position", "bad", "raw"])
+    wrong = bad_table(bad).select(Bad._fields[:4]).rename_columns(["file", "position", "bad", "raw"])
     return pa.concat_tables([_as_raw(good), _as_raw(wrong)])
 
 

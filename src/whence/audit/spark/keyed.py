@@ -19,9 +19,10 @@ import msgspec
 import pyarrow as pa
 
 from whence.audit.judge import Finding, Follower, Judged
+from whence.audit.judge.batch import tables as results
 from whence.audit.judge.batch.coding import READ, Run
-from whence.audit.judge.batch.tables import told, violations_table
-from whence.audit.spark.blocks import BLOCKS, REFUSED, pack, packed, unpacked
+from whence.audit.spark.blocks import BLOCKS, NOTICE, REFUSED, pack, packed, unpacked
+from whence.audit.spark.findings import told
 from whence.audit.spark.tables import arrow_schema, spark_schema
 from whence.audit.trace import Row
 
@@ -52,7 +53,8 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
 
     check_workers(df.sparkSession)
     blocks = gate.rows(df).mapInArrow(packed, BLOCKS)
-    keyed = blocks.where(f"run != '{REFUSED}'").select("run", "cluster", "block").groupBy("run", "cluster")
+    whole = blocks.where(~blocks["run"].isin(REFUSED, NOTICE))
+    keyed = whole.select("run", "cluster", "block").groupBy("run", "cluster")
     work = partial(_judged, exceptions)
     found = keyed.applyInPandasWithState(work, _FOUND, _STATE, "append", GroupStateTimeout.NoTimeout)
     kinds = ", ".join(f"{name} {spark_schema(name).simpleString()}" for name in TABLES)
@@ -73,8 +75,8 @@ def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
 def tables_of(run: Run, judged: Iterable[Judged], found: Iterable[Finding], exceptions: bool) -> dict[str, pa.Table]:
     """What a `Follower` has found, as tables. `exceptions`: no verdicts that are in order."""
     wrong = [finding for finding in found if finding.doubt is None]
-    verdicts = told(judged, wrong, run, exceptions)
-    return {"verdicts": verdicts, "violations": violations_table(((0, finding) for finding in wrong), [run])}
+    verdicts = results.told(judged, wrong, run, exceptions)
+    return {"verdicts": verdicts, "violations": results.violations_table(((0, finding) for finding in wrong), [run])}
 
 
 def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -82,7 +84,7 @@ def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: 
 
     follower = msgspec.msgpack.decode(state.get[0], type=Follower) if state.exists else Follower()
     run = str(key[0]), str(key[1])
-    rows = unpacked(block for batch in batches for block in batch["block"])
+    rows = told(unpacked(block for batch in batches for block in batch["block"]))
     made = tables_of(run, follower.feed(rows_of(rows, run)), follower.findings(), exceptions)
     state.update((msgspec.msgpack.encode(follower),))
     blocks = {name: pack(table) for name, table in made.items() if table.num_rows}

@@ -17,7 +17,9 @@ KINDS: Final = (
     "join", "publish", "send", "receive", "deliver", "drop", "recover", "ticket", "clock", "snapshot", "cutoff",
     "leave", "crash", "fault", "step",
 )  # fmt: skip
-"""The kinds of rows. Readers ignore kinds they do not know."""
+"""The kinds of rows."""
+LOST: Final = "\0lost"
+"""The kind of a row that an audit puts in the place of one that it cannot read. No trace has it."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -79,20 +79,17 @@ class Owners:
 
     def __init__(self, tickets: int) -> None:
         self.tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]  # by ticket, then by incarnation
-        self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return sum(map(len, self.tables))
 
     def note(self, ticket: int, inc: int, owner: MemberId) -> None:
         """Remember the owner; the oldest tenures are forgotten."""
         table = self.tables[ticket]
         if inc not in table:
             table[inc] = owner
-            self._count += 1
             if len(table) > MAX_OWNERS:
                 del table[min(table)]
-                self._count -= 1
 
     def rows(self) -> tuple[tuple[int, int, MemberId], ...]:
         """All of it as data."""
@@ -184,24 +181,24 @@ class TicketOrdering(Ordering[int, Frame]):
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
             raise ForgedTicket(f"{sender} published on {tenure}, which is {owner}'s")
 
-    def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
+    def _receive(
+        self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
+    ) -> None:
         """Rule 2."""
-        if self.joining:
-            return self._await_clock(frame, sender, age)
-        out: list[OrderOutput] = []
         ticket, inc, clock = frame.ticket, frame.inc, self.clock
         owner = self.owners.tables[ticket].get(inc)
         if owner is not None and owner != frame.owner:
             self.stats.two_owners += 1
-            return [Dropped(frame, "two-owners")]
+            out.append(Dropped(frame, "two-owners"))
+            return
         key = (ticket, inc, frame.first)
         at, upto = clock.T[ticket]
         if frame.first <= upto if inc == at else clock.has(ticket, inc, frame.first):
             self._obsolete(frame, sender, age, recovered, out)
-            return out
+            return
         if key in self.held:
             self.stats.duplicate_frames += 1
-            return out
+            return
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
         if self.own_only:
@@ -222,7 +219,6 @@ class TicketOrdering(Ordering[int, Frame]):
             self._hold(key, frame, recovered, now, out)
         if self._moved:
             self._drain(now, out)
-        return out
 
     def _late(self, frame: Frame, out: list[OrderOutput]) -> None:
         if self.early:

@@ -173,8 +173,8 @@ class Ordering(ABC, Generic[O, F]):
         """The checks that need the cluster's settings or, unless `joining`, the clock."""
 
     @abstractmethod
-    def receive(self, frame: F, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
-        """A vetted frame, seen by gossip for the first time or recovered. While `joining` it goes to the lobby."""
+    def _receive(self, frame: F, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]) -> None:
+        """As `receive`, once joined."""
 
     @abstractmethod
     def _gaps(self, of: O, inc: int, upto: int) -> list[Span[O]]:
@@ -277,13 +277,17 @@ class Ordering(ABC, Generic[O, F]):
             raise BadFrame(f"frame {frame.key} of {frame.owner}: body of a frame: {error}") from None
         return True
 
-    def _await_clock(self, frame: F, sender: MemberId, age: int) -> list[OrderOutput]:
-        """It comes while there is no clock: to the lobby."""
-        if len(self._lobby) < self.config.hold:
+    def receive(self, frame: F, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
+        """A vetted frame, seen by gossip for the first time or recovered. While there is no clock it goes to the
+        lobby."""
+        out: list[OrderOutput] = []
+        if not self.joining:
+            self._receive(frame, sender, age, now, recovered, out)
+        elif len(self._lobby) < self.config.hold:
             self._lobby[_key(frame)] = (frame, sender, age)
         else:
             self.stats.overflow_frames += 1
-        return []
+        return out
 
     def _arrived(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
         """The frame is new here: keep it for others."""

@@ -397,19 +397,16 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             if older is not None and older.R != packed.R:
                 raise BadFrame(f"a vector of {packed.R} entries of a generation of {older.R}")
 
-    def receive(
-        self, frame: FreeFrame, sender: MemberId, age: int, now: int, recovered: bool = False
-    ) -> list[OrderOutput]:
-        if self.joining:
-            return self._await_clock(frame, sender, age)
-        out: list[OrderOutput] = []
+    def _receive(
+        self, frame: FreeFrame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
+    ) -> None:
         self.queue.now = now
         key = frame.key
         cursor = self.cursors.get(frame.owner)
         taken = cursor.taken if cursor is not None else 0
         if frame.owner == self.me or frame.number <= taken or key in self.held:
             self._obsolete(frame, sender, age, recovered, out)
-            return out
+            return
         if key not in self.buffer:
             self._arrived(frame, sender, age, recovered, out)
             if recovered:
@@ -431,7 +428,6 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             self.pursuits.want(frame.owner, 0, frame.number - 1, now, at_once=recovered)
         if not recovered and clock is not None and clock is self.queue.current:
             self.overseer.gauge.arrived(lag, key in self.held)
-        return out
 
     def _late(self, frame: FreeFrame, out: list[OrderOutput]) -> None:
         if self.early and not self._ahead.pop(frame.key, False):

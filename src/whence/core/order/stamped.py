@@ -158,20 +158,17 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if ahead > self.config.max_jump:
             raise AbsurdClock(f"frame {frame.number} of {frame.owner} is {ahead} frames ahead of all known")
 
-    def receive(
-        self, frame: StampedFrame, sender: MemberId, age: int, now: int, recovered: bool = False
-    ) -> list[OrderOutput]:
-        if self.joining:
-            return self._await_clock(frame, sender, age)
-        out: list[OrderOutput] = []
+    def _receive(
+        self, frame: StampedFrame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
+    ) -> None:
         self.now = now
         owner, number = frame.owner, frame.number
         cursor = self.cursors.get(owner)
         if owner == self.me or (cursor is not None and (number <= cursor.taken or number in cursor.early)):
             self._obsolete(frame, sender, age, recovered, out)
-            return out
+            return
         if not self._make_room(frame, out):
-            return out
+            return
         cursor = self._cursor(owner)
         self._arrived(frame, sender, age, recovered, out)
         if recovered:
@@ -186,7 +183,6 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self.pursuits.want(owner, 0, number - 1, now, at_once=recovered)
         if frame.key in self.held:
             self._hold(frame, message, recovered, out)
-        return out
 
     def _duplicate(self, frame: StampedFrame) -> None:
         self.buffer.add(frame.key, frame)  # perhaps only its content came, carried by another one

@@ -15,8 +15,10 @@ founders that a council agreed on use disjoint epochs (rule C6).
 from __future__ import annotations
 
 import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 import whence.core.ring.messages as msg
 from whence.core.clock import Incarnation, MemberId
@@ -321,18 +323,26 @@ class Founding:
         return True
 
 
+HANDLERS = {
+    kind: f"on_{re.sub('(?<=[a-z])(?=[A-Z])', '_', kind.__name__).lower()}" for kind in get_args(msg.RingMessage)
+}
+"""What the method is called that takes a message: `on_ack_coord` takes AckCoord."""
+
+
 class Ring(ABC):
     """A process's part in the ring of one cluster. Pure: time comes in as `now`, chance as a generator at construction.
 
     Every call first lets time pass until `now`: a lease that has run out shows as `Lost` in the outputs of that very
-    call. A protocol composes its parts beside the two that are here, and says for all of them which message
-    (`_receive`) and which timer (`_timer`) goes where.
+    call. A protocol composes its parts beside the two that are here (`dispatch`), and says which timer (`_timer`) goes
+    where.
     """
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random, answer_ns: int | None) -> None:
         self.ctx = Context(me, config, rng)
         self.applicant = Applicant(self.ctx, answer_ns)
         self.founding = Founding(self.ctx, self.applicant)
+        self.takers: dict[type, object] = {}
+        """Which part takes which message: the protocol's own class, or the first that has its handler (`dispatch`)."""
         self.implausible = 0  # messages and news ignored because they name an era that cannot be (`Table.plausible`)
         self.wake_at: int | None = None
         """When `wake` wants to be called next; None: never. Too early is harmless; too late may cost the ticket."""
@@ -451,9 +461,18 @@ class Ring(ABC):
 
     # --- what a protocol says ---
 
-    @abstractmethod
+    def dispatch(self, *parts: object) -> None:
+        """These parts take the messages that they have handlers for."""
+        for kind, name in HANDLERS.items():
+            part = next((part for part in (self, *parts) if hasattr(part, name)), None)
+            if part is not None:
+                self.takers[kind] = part
+
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
-        """Which message goes where. Another protocol's messages are ignored."""
+        """To the part that takes such messages. Another protocol's messages are ignored."""
+        part = self.takers.get(type(m))
+        if part is not None:
+            getattr(part, HANDLERS[type(m)])(sender, m)
 
     def _timer(self, timer: Timer) -> None:
         """Which timer goes where; here: those of every protocol."""
@@ -563,9 +582,6 @@ class NoRing(Ring):
 
     def hear(self, news: msg.RingNews, now: int) -> list[RingOutput]:
         raise WrongKind("news of the ring in a cluster without tickets")
-
-    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
-        raise AssertionError
 
     def _leave(self) -> None:
         raise AssertionError

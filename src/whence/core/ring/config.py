@@ -41,8 +41,6 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     about time."""
     lease: int = 0
     """Override of `lease_ns`; 0: by formula. Longer: survives slow vouchers; tickets of the dead come back later."""
-    probation_rounds: int = 4
-    """A newcomer that is not vouched for within this many rounds gives up (rule 10)."""
 
     def __post_init__(self) -> None:
         need(1 <= self.tickets <= 4096, f"ring: tickets must be 1..4096, not {self.tickets}")
@@ -55,7 +53,6 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
         need(
             self.lease == 0 or self.lease > self.round_ns, f"ring: lease must be 0 or above round_ns, not {self.lease}"
         )
-        need(1 <= self.probation_rounds <= 64, f"ring: probation_rounds must be 1..64, not {self.probation_rounds}")
 
     @property
     def window(self) -> int:
@@ -100,9 +97,10 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def probation_ns(self) -> int:
-        """`probation_rounds` as time, at most a lease; it begins with the CJOIN, so before the grant. So who was
-        admitted by one that was then excluded has given up, or lost its vouchers, when TempRounds are over."""
-        return min(self.probation_rounds * self.round_ns, self.lease_ns)
+        """A newcomer that nobody vouches for within four rounds, at most a lease, gives up (rule 10). It begins with
+        the CJOIN, so before the grant. So who was admitted by one that was then excluded has given up, or lost its
+        vouchers, when TempRounds are over."""
+        return min(4 * self.round_ns, self.lease_ns)
 
 
 def need_alive(size: int) -> int:

@@ -462,6 +462,7 @@ class Context:
         self.done: dict[msg.Tenure, None] = {}
         """Tenures this process has had or declined: it never takes one of them again."""
         self.seq = 0  # the last event published under the tenure
+        self.turned_away = -1  # when somebody was last refused because all tickets are taken
         self.now = 0
         self.out: list[RingOutput] = []
         self.inbox: list[msg.RingMessage] = []  # what this process tells itself: received before the step ends
@@ -479,21 +480,18 @@ class Context:
     def say(self, output: RingOutput) -> None:
         self.out.append(output)
 
-    def reject(self, to: MemberId, nonce: int, reason: str, owner: bool) -> None:
-        self.send(to, msg.Reject(nonce, reason, owner, self.table.era, tuple(self.table.coordinators().items())))
-
     def refuse(self, to: MemberId, nonce: int, busy: bool) -> None:
         """No ticket from here, and why. `busy`: there may be one soon."""
-        owner = self.state in (State.OWNER, State.LEAVING)
+        known, owner = self.table.coordinators(), self.state in (State.OWNER, State.LEAVING)
         if not owner:
             reason = "not a coordinator"
-        elif len(self.table.coordinators()) >= self.config.tickets:
-            reason = "full"
+        elif len(known) >= self.config.tickets:
+            reason, self.turned_away = "full", self.now
         elif self.state is State.LEAVING or self.resigning:
             reason = "leaving"
         else:
             reason = BUSY if busy else "no free ticket here"
-        self.reject(to, nonce, reason, owner)
+        self.send(to, msg.Reject(nonce, reason, owner, self.table.era, tuple(known.items())))
 
     def next_nonce(self) -> int:
         self._nonce += 1

@@ -485,7 +485,7 @@ class Seat:
         if ctx.state is State.PROBATION or short:
             self.poll()
 
-    def on_vouch(self, m: msg.Vouch) -> None:
+    def on_vouch(self, sender: MemberId, m: msg.Vouch) -> None:
         ctx = self.ctx
         if ctx.holder is None:
             return
@@ -622,7 +622,7 @@ class Reading:
             self.councils.tell_all(msg.Read(self.question.council, self.question.nonce))
             self.ctx.after(2 * self.ctx.config.answer_ns, Timer.READ)
 
-    def on_seats(self, m: msg.Seats) -> None:
+    def on_seats(self, sender: MemberId, m: msg.Seats) -> None:
         q = self.question
         if q is None or (q.nonce, q.council) != (m.nonce, m.council) or q.era:
             return
@@ -682,7 +682,7 @@ class Reading:
         self.era = self.claimed = max(self.era, era)
         self.councils.tell_all(msg.Claim(q.council, q.nonce, era, tickets))
 
-    def on_agree(self, m: msg.Agree) -> None:
+    def on_agree(self, sender: MemberId, m: msg.Agree) -> None:
         q, ctx = self.question, self.ctx
         if q is None or (q.nonce, q.council) != (m.nonce, m.council) or not q.era:
             return
@@ -909,10 +909,10 @@ class Reform:
         self.proposal = None
         self.ctx.stop(Timer.PREPARED, Timer.PROPOSAL)
 
-    def on_higher(self, m: msg.Higher) -> None:
+    def on_higher(self, sender: MemberId, m: msg.Higher) -> None:
         self.highest = max(self.highest, m.ballot.number)
 
-    def on_promise(self, m: msg.Promise) -> None:
+    def on_promise(self, sender: MemberId, m: msg.Promise) -> None:
         p = self.proposal
         if p is None or (p.council, p.ballot) != (m.council, m.ballot) or p.value:
             return
@@ -940,7 +940,7 @@ class Reform:
     def asked(self, p: Proposal, book: Book) -> Sequence[MemberId]:
         return list(p.promises)
 
-    def on_accepted(self, m: msg.Accepted) -> None:
+    def on_accepted(self, sender: MemberId, m: msg.Accepted) -> None:
         p, book = self.proposal, self.voting.book
         if p is None or (p.council, p.ballot) != (m.council, m.ballot) or not p.value:
             return
@@ -983,8 +983,8 @@ class Reform:
 
     def on_begin(self, sender: MemberId, m: msg.Begin) -> None:
         book = self.voting.book
-        if not self.councils.told(sender, m.now):
-            return
+        if not self.councils.told(sender, m.now) or m.now.number < self.councils.now.number:
+            return  # a voter that has retired would begin an old council twice, and vouch for whom that one let go
         if self.councils.me.member in [v.member for v in m.now.voters] and (book is None or book.number < m.now.number):
             self.give_up()
             self.heard = dict.fromkeys((voter.member for voter in m.now.voters), self.ctx.now)
@@ -1018,6 +1018,7 @@ class CouncilRing(Ring):
         self._owner_answered = False
         applicant.when_waiting.append(self._waiting)
         applicant.epoch_ends = False
+        self.dispatch(self.voting, self.seat, self.reading, self.reform)
 
     # --- what others ask ---
 
@@ -1115,82 +1116,51 @@ class CouncilRing(Ring):
             era = m.era if isinstance(m, msg.Claim) else m.table.era if isinstance(m, msg.Seats | msg.Begin) else 0
             self.ctx.table.reached(era)  # claims that failed have raised it, too
             self.councils.heard(sender)
-            self._in_council(sender, m)
-            return
-        match m:
-            case msg.AckCJoin():
-                self.founding.heard_owner(sender)
-                if self.applicant.takes(sender, m):
-                    self.seat.ask_for_vouchers()
-            case msg.Reject():
-                self._owner_answered = m.owner
-                self.founding.on_reject(sender, m)
-                self._owner_answered = False
-            case msg.CJoin() if self.seat.admits and self.reading.question is None:
-                self.seat.admit(sender, m)
-            case msg.CJoin():
-                self._refuse(sender, m.nonce)
-            case msg.Who():
-                if self.councils.now.number and self.votes:
-                    self.ctx.send(sender, msg.Known(self.councils.now))
-                self._refuse(sender, m.nonce)
-            case msg.NewSucc():
-                self.seat.on_new_succ(sender, m)
-            case msg.AckSucc():
-                self.seat.on_ack_succ(sender, m)
-            case msg.Decline():
-                if self.seat.on_decline(sender, m):
-                    self.reading.read("mend")
-            case _:
-                pass
+            if not self.votes and not isinstance(m, msg.Known | msg.Begin):
+                return  # others would cut it off for voting (rule C10)
+            if isinstance(m, msg.Prepare | msg.Higher | msg.Accept) and not self._by_a_voter(sender):
+                return  # only voters lead the choice of the next council
+        super()._receive(sender, m)
+
+    # --- messages that concern more than one part ---
+
+    def on_ack_cjoin(self, sender: MemberId, m: msg.AckCJoin) -> None:
+        self.founding.heard_owner(sender)
+        if self.applicant.takes(sender, m):
+            self.seat.ask_for_vouchers()
+
+    def on_reject(self, sender: MemberId, m: msg.Reject) -> None:
+        self._owner_answered = m.owner
+        self.founding.on_reject(sender, m)
+        self._owner_answered = False
+
+    def on_cjoin(self, sender: MemberId, m: msg.CJoin) -> None:
+        if self.seat.admits and self.reading.question is None:
+            self.seat.admit(sender, m)
+        else:
+            self._refuse(sender, m.nonce)
+
+    def on_who(self, sender: MemberId, m: msg.Who) -> None:
+        if self.councils.now.number and self.votes:
+            self.ctx.send(sender, msg.Known(self.councils.now))
+        self._refuse(sender, m.nonce)
 
     def _refuse(self, to: MemberId, nonce: int) -> None:
         self.ctx.refuse(to, nonce, busy=self.reading.question is not None or not self.seat.settled)
 
-    def _in_council(self, sender: MemberId, m: msg.CouncilMessage) -> None:
-        if not self.votes and not isinstance(m, msg.Known | msg.Begin):
-            return  # others would cut it off for voting (rule C10)
-        match m:
-            case msg.Sit():
-                self.voting.on_sit(sender, m)
-            case msg.Vouch():
-                self.seat.on_vouch(m)
-            case msg.Read():
-                self.voting.on_read(sender, m)
-            case msg.Seats():
-                self.reading.on_seats(m)
-            case msg.Claim():
-                self.voting.on_claim(sender, m)
-            case msg.Agree():
-                self.reading.on_agree(m)
-            case msg.Vacate():
-                self.voting.on_vacate(sender, m)
-            case msg.Known():
-                self.councils.told(sender, m.now)
-                self._council_heard()
-            case msg.Attend():
-                self.reform.on_attend(sender, m)
-            case msg.Volunteer():
-                self.reform.on_volunteer(sender, m)
-            case msg.Missing():
-                self.reform.on_missing(sender, m)
-            case msg.Prepare() | msg.Higher() | msg.Accept() if not self._by_a_voter(sender):
-                pass  # only voters lead the choice of the next council
-            case msg.Prepare():
-                self.reform.on_prepare(sender, m)
-            case msg.Higher():
-                self.reform.on_higher(m)
-            case msg.Accept():
-                self.reform.on_accept(sender, m)
-            case msg.Promise():
-                self.reform.on_promise(m)
-            case msg.Accepted():
-                self.reform.on_accepted(m)
-            case msg.Begin():
-                self.reform.on_begin(sender, m)
-                self._council_heard()
-                if self.reform.leaving:  # those who still count on this voter believe it
-                    self.reform.tell(self.reform.others, msg.Known(self.councils.now))
+    def on_decline(self, sender: MemberId, m: msg.Decline) -> None:
+        if self.seat.on_decline(sender, m):
+            self.reading.read("mend")
+
+    def on_known(self, sender: MemberId, m: msg.Known) -> None:
+        self.councils.told(sender, m.now)
+        self._council_heard()
+
+    def on_begin(self, sender: MemberId, m: msg.Begin) -> None:
+        self.reform.on_begin(sender, m)
+        self._council_heard()
+        if self.reform.leaving:  # those who still count on this voter believe it
+            self.reform.tell(self.reform.others, msg.Known(self.councils.now))
 
     def _by_a_voter(self, sender: MemberId) -> bool:
         book = self.voting.book

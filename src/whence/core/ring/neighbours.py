@@ -849,6 +849,7 @@ class TolerantRing(Ring):
         self.exclusion = Exclusion(ctx, self.underway, self.neighbours)
         self.admission = Admission(ctx, self.underway, self.neighbours, self.exclusion, applicant)
         self.departure = Departure(ctx, self.underway, self.neighbours, self.admission, applicant)
+        self.dispatch(self.neighbours, self.exclusion, self.admission, self.departure, self.founding)
 
     def owns_at(self, now: int) -> bool:
         return self.ctx.state is State.OWNER and self.neighbours.vouched_at(now)
@@ -865,56 +866,38 @@ class TolerantRing(Ring):
     def _leave(self) -> None:
         self.departure.resign()
 
-    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
-        match m:
-            case msg.AckCJoin():
-                self.founding.heard_owner(sender)
-                if self.applicant.takes(sender, m):
-                    self.admission.seated(m)
-            case msg.Reject():
-                self.founding.on_reject(sender, m)
-            case msg.Poll():
-                self.neighbours.on_poll(sender, m)
-            case msg.Alive():
-                if self.neighbours.on_alive(sender, m):
-                    self.admission.confirm_if_vouched()
-            case msg.Update():
-                if self.departure.hands_over(sender, m) or self.admission.declines(sender, m):
-                    return
-                if self.neighbours.on_update(sender, m):
-                    self.departure.heard_predecessor()
-            case msg.AckUpdate():
-                if self.neighbours.on_ack_update(sender, m):
-                    self.departure.leave_if_possible()
-                    self.neighbours.pass_on()
-            case msg.CJoin():
-                self.admission.on_cjoin(sender, m)
-            case msg.Decline():
-                self.departure.on_farewell(sender, m)
-                self.admission.on_decline(sender, m)
-            case msg.Who():
-                self.ctx.refuse(sender, m.nonce, busy=not self.underway.settled)
-            case msg.Exclude():
-                self.exclusion.on_exclude(sender, m)
-            case msg.AckExclude():
-                self.exclusion.on_ack_exclude(sender, m)
-            case msg.ReqCoord():
-                self.exclusion.on_req_coord(sender, m)
-            case msg.AckCoord():
-                self.exclusion.on_ack_coord(sender, m)
-            case msg.NackCoord():
-                self.exclusion.on_nack_coord(sender, m)
-            case msg.Cancel():
-                self.ctx.table.cancel(sender, m.nonce)
-                self.departure.on_cancel(sender, m)
-            case msg.CLeave():
-                self.departure.on_cleave(sender, m)
-            case msg.AckCLeave():
-                self.departure.on_ack_cleave(sender, m)
-            case msg.NackLeave():
-                self.departure.on_nack_leave(sender, m)
-            case _:
-                pass
+    # --- messages that concern more than one part ---
+
+    def on_ack_cjoin(self, sender: MemberId, m: msg.AckCJoin) -> None:
+        self.founding.heard_owner(sender)
+        if self.applicant.takes(sender, m):
+            self.admission.seated(m)
+
+    def on_alive(self, sender: MemberId, m: msg.Alive) -> None:
+        if self.neighbours.on_alive(sender, m):
+            self.admission.confirm_if_vouched()
+
+    def on_update(self, sender: MemberId, m: msg.Update) -> None:
+        if self.departure.hands_over(sender, m) or self.admission.declines(sender, m):
+            return
+        if self.neighbours.on_update(sender, m):
+            self.departure.heard_predecessor()
+
+    def on_ack_update(self, sender: MemberId, m: msg.AckUpdate) -> None:
+        if self.neighbours.on_ack_update(sender, m):
+            self.departure.leave_if_possible()
+            self.neighbours.pass_on()
+
+    def on_decline(self, sender: MemberId, m: msg.Decline) -> None:
+        self.departure.on_farewell(sender, m)
+        self.admission.on_decline(sender, m)
+
+    def on_who(self, sender: MemberId, m: msg.Who) -> None:
+        self.ctx.refuse(sender, m.nonce, busy=not self.underway.settled)
+
+    def on_cancel(self, sender: MemberId, m: msg.Cancel) -> None:
+        self.ctx.table.cancel(sender, m.nonce)
+        self.departure.on_cancel(sender, m)
 
     def _timer(self, timer: Timer) -> None:
         match timer:

@@ -174,7 +174,8 @@ class Bridge:
         for to in self.clusters:
             payloads = [forward.payload for forward in forwards if forward.to == to]
             if payloads:
-                await self._publishers[to].publish_many(payloads)
+                # It is said to be done with here when the next is asked for: by then the disk there has it.
+                await self._publishers[to].publish_many(payloads, durable=self.directory is not None)
 
     def _record(self, crossings: list[Crossing]) -> None:
         if self._crossings is not None and crossings:

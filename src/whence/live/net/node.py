@@ -58,7 +58,7 @@ from whence.core.wire import Message, decode, encode, header
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
 from whence.live.net.outbox import Outbox, without_frames
-from whence.live.net.queues import Backlog, Batch, CopyCounts, Signal
+from whence.live.net.queues import Backlog, Batch, CopyCounts, Replayed, Signal
 from whence.live.net.scribe import RunJob, Scribe, inline
 from whence.live.net.transport import Connection
 from whence.live.net.votes import Votes
@@ -133,7 +133,11 @@ class Node:
     planned = NEVER
     """When its host wakes it."""
     silent_since: int | None = None
-    """When it could last publish, in the member's time; None while it can, and until it first could."""
+    """When it could last publish, or was first to, in the member's time; None while it can."""
+    on_crowd: Callable[[], None] | None = None
+    """Called when this member, an owner, had to refuse somebody because all tickets are taken."""
+    used_at = 0
+    """When it last began to publish."""
     _could_publish = False
     _stepping = False
     _unsaved = _now = 0
@@ -221,6 +225,7 @@ class Node:
             return None
         if not self.member.may_publish:
             return None
+        self.used_at = now
         self.batch = Batch(self.member.numbering(), now, self.backlog.room, self.scribe is not None)
         self._wanted()
         return self.batch
@@ -307,6 +312,8 @@ class Node:
                     self._shut(connection, sender, steps)
             if inbox:
                 self._wanted()
+            if member.ring.ctx.turned_away == now and self.on_crowd is not None:
+                self.on_crowd()
             wake_at = member.wake_at
             if wake_at is not None and wake_at <= now:
                 out += member.handle(Wake(), now)
@@ -573,7 +580,7 @@ class Node:
         if saved.state is not None and self._restore is not None:
             self._restore(saved.state)
         for out in saved.queue:
-            self.backlog.add(out)
+            self.backlog.add(Replayed(out.frame, out.over_gap, out.alert))
         self.backlog.skip = saved.skip
 
     def done(self, events: int) -> None:
@@ -587,6 +594,15 @@ class Node:
             self._unsaved += events
             if self.scribe.state_due:
                 self.save_state()
+
+    async def checkpoint(self) -> None:
+        """The application is between two events: return when its state, and what it has processed, is on disk."""
+        assert self.scribe is not None
+        self.save_state()
+        self.scribe.sync()
+        await self.scribe.settled()
+        if not self.open:
+            raise ClusterClosed(f"the node of {self.cluster} has stopped: {self.failure or 'the cluster was left'}")
 
     def save_state(self) -> None:
         """The application is between two events: its state can be kept."""

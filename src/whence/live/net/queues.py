@@ -143,7 +143,7 @@ class Batch:
         self.now = now
         """When it was begun, in the member's time: that is when its events are published."""
         self.waits = waits
-        """A journal has to have its events before anybody else, so publishing waits for `stored`."""
+        """A journal has to have its events before anybody else: `stored` waits for it."""
         self.payloads: list[bytes] = []
         self.full = False
         """It fills a frame, or the backlog: publishers let the loop turn. Full frames are cheap, remainders are not: if
@@ -189,6 +189,10 @@ class Batch:
             await self._over.wait()
         if self.error is not None:
             raise ClusterClosed(str(self.error)) from self.error
+
+
+class Replayed(Deliver, frozen=True, gc=False):
+    """Delivered to an earlier life, whose application may have processed it."""
 
 
 DECODED = 16

@@ -120,6 +120,10 @@ class Scribe:
         """The application is done with so many more events; `state`: the application's with all of them in it."""
         self._put(Job(lambda: self._journal.processed(events, state), state is not None, False, nothing))
 
+    def sync(self) -> None:
+        """The disk is to have all that was handed in before."""
+        self._put(Job(nothing, True, True, nothing))
+
     def watch(self, now: int) -> None:
         """Say that the disk stands still, once, and that it writes again. To be called now and then."""
         if not self._running or self._asked_at is None or self._done_jobs != self._done_then:

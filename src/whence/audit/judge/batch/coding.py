@@ -17,6 +17,7 @@ from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 from whence.audit.judge.promises import DEFAULT, UNTOLD, declared
 from whence.audit.trace import Row
+from whence.audit.trace.schema import LOST
 
 TEXTS: Final = ("member", "kind", "event", "reason", "peer", "order", "token")
 READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)
@@ -24,6 +25,8 @@ READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)
 
 END: Final = 2**62
 """The `lseq` of a step we add after all of a life."""
+LAST: Final = END - 1
+"""The `lseq` of a lost row of which nobody knows where it stood: behind all that is known. (-1: before all of it.)"""
 
 KINDS: Final = {
     "publish": kernel.PUBLISH,
@@ -34,6 +37,7 @@ KINDS: Final = {
     "crash": kernel.GONE,
     "ticket": kernel.TICKET,
     "drop": kernel.DROP,
+    LOST: kernel.LOST,
 }
 _NAMED: Final = np.isin(np.arange(max(KINDS.values()) + 1), (kernel.PUBLISH, kernel.DELIVER, kernel.DROP))
 """Kind -> whether its rows name an event."""
@@ -218,6 +222,7 @@ class _Sorted(NamedTuple):
     lseq: Longs
     kind: Small
     what: Ints
+    """-1 on a lost step."""
 
 
 @compiled
@@ -251,14 +256,18 @@ def _by_step(rows: _Rows) -> tuple[_Sorted, int, Longs]:
     order, begin = np.lexsort((rows.lseq, rows.member)), found.begin
     twice = (rows.lseq[order[1:]] == rows.lseq[order[:-1]]) & (rows.member[order[1:]] == rows.member[order[:-1]])
     repeated, conflicts = 0, none
+    kind, what = rows.kind, rows.what
     if twice.any():
         order, repeated, conflicts = _once(rows, order)
         begin = np.searchsorted(rows.member[order], np.arange(len(rows.members) + 1)).astype(np.int64)
-    return _Sorted(begin, order, rows.lseq[order], rows.kind[order], rows.what[order]), repeated, conflicts
+        kind, what = kind.copy(), what.copy()
+        kind[conflicts], what[conflicts] = kernel.LOST, -1
+    return _Sorted(begin, order, rows.lseq[order], kind[order], what[order]), repeated, conflicts
 
 
 def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
-    """Each step once. Rows that say the same are one; of those that contradict one another none is taken."""
+    """Each step once. Rows that say the same are one; where they contradict one another the step is lost. A row of the
+    quarantine contradicts nothing: another row tells of its step."""
     member, lseq = rows.member[order], rows.lseq[order]
     same_step = np.append(False, (member[1:] == member[:-1]) & (lseq[1:] == lseq[:-1]))
     of_some = same_step | np.append(same_step[1:], False)
@@ -269,13 +278,15 @@ def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
         if name not in ("run", "cluster", "file", "position"):
             column = codes(part[name].cast(pa.string()))[0]
             differs |= np.append(False, column[1:] != column[:-1])
+    differs &= rows.kind[some] != kernel.LOST  # they come last
     group = np.cumsum(~same_step[of_some]) - 1
     conflicting = np.zeros(int(group[-1]) + 1, bool)
     conflicting[group[differs & same_step[of_some]]] = True
     keep = ~of_some
-    keep[of_some] = ~same_step[of_some] & ~conflicting[group]
-    conflicts = some[conflicting[group]]
-    return order[keep], len(order) - int(keep.sum()) - len(conflicts), conflicts
+    keep[of_some] = ~same_step[of_some]
+    conflicts = some[conflicting[group] & (rows.kind[some] != kernel.LOST)]
+    again = same_step[of_some] & ~conflicting[group] & (rows.kind[some] != kernel.LOST)
+    return order[keep], int(again.sum()), conflicts
 
 
 def _numbered(kind: Small, ids: Ints, number_of: Ints, row_of: Longs) -> tuple[Ints, Ints]:
@@ -288,11 +299,11 @@ def _numbered(kind: Small, ids: Ints, number_of: Ints, row_of: Longs) -> tuple[I
     return what, np.where(named, ids, np.int32(-1))
 
 
-def _missing_steps(begin: Longs, lseq: Longs) -> tuple[NDArray[np.bool_], Longs]:
-    """Where steps are missing right before a row, and how many of each member."""
+def _missing_steps(begin: Longs, lseq: Longs, kind: Small) -> tuple[NDArray[np.bool_], Longs]:
+    """Where steps are missing right before a row or on it, and how many of each member."""
     before = np.append(np.int64(-1), lseq)[:-1]
     before[begin[:-1][np.diff(begin) > 0]] = -1
-    gap = np.where(lseq == END, 0, lseq - before - 1)
+    gap = np.where((lseq >= LAST) | (lseq < 0), 0, lseq - before - 1) + (kind == kernel.LOST)
     upto = np.append(0, np.cumsum(gap))
     return gap != 0, upto[begin[1:]] - upto[begin[:-1]]
 
@@ -330,7 +341,7 @@ def code(table: pa.Table, known: KnownRun | None = None, *, complete: bool = Fal
         place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=rows.members)
         member_of, base = place.to_numpy().astype(np.int32), known.base
     what, event = _numbered(kind, ids, number_of, row_of)
-    torn, missing = _missing_steps(begin, lseq)
+    torn, missing = _missing_steps(begin, lseq, kind)
     events, published = rows.events, event[row_of]
     if known is not None:
         events, event = _known_ids(rows.events, event, number_of, known.ids)

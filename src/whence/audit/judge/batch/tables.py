@@ -11,7 +11,7 @@ import pyarrow as pa
 from whence.audit.judge.batch.audited import Audited, Doubts, Found, broken, found, id_on
 from whence.audit.judge.batch.coding import END, Coded, Run, codes
 from whence.audit.judge.batch.compiled import Ints, Longs
-from whence.audit.judge.batch.kernel import AFTER_GAP, DUPLICATE, FIFO_INVERTED, INVERTED, OVER_GAP, UNKNOWN
+from whence.audit.judge.batch.kernel import AFTER_GAP, DUPLICATE, FIFO_INVERTED, INVERTED, LOST, OVER_GAP, UNKNOWN
 from whence.audit.judge.findings import Finding
 from whence.audit.judge.follow import Judged
 from whence.audit.judge.promises import NAMES, Verdict
@@ -196,7 +196,8 @@ def exceptions(verdicts: pa.Table) -> pa.Table:
 def members(a: Audited) -> pa.Table:
     """The table `members`: counts."""
     coded, of, kinds = a.coded, _member_of_rows(a.coded), len(Verdict) + 1
-    steps = np.bincount(of[coded.lseq < END], minlength=len(coded.members))
+    told = (coded.lseq < END) & (coded.steps.kind != LOST)
+    steps = np.bincount(of[told], minlength=len(coded.members))
     count = np.bincount(of * np.int64(kinds) + a.found.verdict + 1, minlength=len(coded.members) * kinds)
     count = count.reshape(-1, kinds)[:, 1:]  # without the rows that have no verdict
     inverted = count[:, INVERTED] + count[:, FIFO_INVERTED]
@@ -207,7 +208,7 @@ def members(a: Audited) -> pa.Table:
     ]
     named = [*_whose(coded.runs, coded.run_of), coded.members, pa.array(coded.order, pa.string())]
     columns = [*named, _array(coded.alive == 1), *(pa.array(n.astype(np.int64)) for n in numbers)]
-    return _table("members", columns).filter(_array(steps > 0))
+    return _table("members", columns).filter(_array(steps + coded.missing > 0))
 
 
 def violations(a: Audited) -> pa.Table:
