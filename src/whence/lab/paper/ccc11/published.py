@@ -81,10 +81,10 @@ class _Process:
 
 
 class Basic:
-    """Algorithm 1, with the prose of CCC11 section 4.1 where it says more than the pseudo-code: who waits for ACKSUCC serves
-    nothing but its successor's CLEAVE. Nothing fails; a random schedule says which message arrives next, and links are
-    FIFO. The reading is charitable where the text is silent: CLEAVE carries the ticket of the successor, a joiner keeps
-    what comes too early."""
+    """Algorithm 1, with the prose of CCC11 section 4.1 where it says more than the pseudo-code: who waits for ACKSUCC
+    serves nothing but its successor's CLEAVE. Nothing fails; a random schedule says which message arrives next, and
+    links are FIFO. The reading is charitable where the text is silent: CLEAVE carries the ticket of the successor, a
+    joiner keeps what comes too early."""
 
     def __init__(self, tickets: int, processes: int, seed: int) -> None:
         self.rng = random.Random(f"{seed}/basic")
