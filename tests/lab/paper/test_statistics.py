@@ -368,7 +368,7 @@ def alert_rows(missed: int, alarms: float, unalerted: int = 0) -> list[Row]:
             one |= {"unalerted5": missed if value == 40 else 400 // value if missed == 0 else missed * value}
             made = row(alerts4=alarms, alerts5=alarms / 5, overtaken=1000.0)
             made["runs"] = [{**run, "unalerted5": one["unalerted5"] / 4} for run in made["runs"]]
-            found.append({**made, **one})
+            found.append({**made, **one, "missed5_share": one["unalerted5"] / 4000})
     return found
 
 

@@ -93,7 +93,8 @@ def lemma_4_1(most: int) -> list[tuple[int, int]]:
 
 def chaos(first: int, seeds: int, cut: bool, grace: int) -> dict[str, float]:
     """Random runs: in how many a ticket has two owners, somebody gives up or excludes, and an excluded process is in
-    longer than Corollary 4.1 allows. `grace`: rounds in which a newcomer is not checked for ALIVE; 0: as printed."""
+    longer than Corollary 4.1 allows. `grace`: rounds in which a newcomer is not checked for ALIVE; 0: as printed;
+    more than the run has: nobody is."""
     found = {"two owners": 0.0, "excluded": 0.0, "late": 0.0}
     for seed in range(first, first + seeds):
         ring = one_run(seed, cut, grace)
@@ -111,6 +112,8 @@ def one_run(seed: int, cut: bool, grace: int) -> Tolerant:
     names = [f"p{i}" for i in range(len(tickets))]
     ring = Tolerant(TICKETS, k=1, grace=grace)
     ring.settled({name: (t, rng.random()) for name, t in zip(names, tickets, strict=True)})
+    for p in ring.processes.values():
+        p.grace = grace if grace > END else 0
     at, z = rng.uniform(0.5, 2), rng.randrange(len(names))
     for when in sorted([*(rng.uniform(at, at + 0.5) for _ in range(2)), *(rng.uniform(at, 8) for _ in range(3))]):
         ring.run(at)

@@ -54,7 +54,7 @@ needs: the full size
 # PCO17 4.2.1, Algorithm 5
 "The list L should contain all messages received for a time O(T_propagation)"; then Algorithm 5 limits false detections.
 fewer-false <= 0.5: false alerts, Algorithm 5 / Algorithm 4
-one-time <= 0: messages missed with L of one propagation time
+one-time <= 0: share missed with L of one propagation time
 two-times <= 0: messages missed with L of two
 longer >= 0: missed share, shorter list - longer
 depends: the constant in O(T)
@@ -134,11 +134,11 @@ given: N(100, 20) as the paper writes it: a deviation of 4.47 ms, here and in th
 least-500 >= 0.9: N = 500: error rate at every other K / at K = 4 (same messages)
 least-1000 >= 0.9: N = 1000: error rate at every other K / at K = 4 (same messages)
 least-2000 >= 0.9: N = 2000: error rate at every other K / at K = 4 (same messages)
-needs: about ten times the deliveries
+needs: ten times the deliveries
 # PCO17 5.3, by N(mu, sigma^2)
 "P <= P_nc * P_error"
 bound <= 1: error rate / bound with the measured P_nc
-needs: about ten times the deliveries
+needs: ten times the deliveries
 # PCO17 5.4.1, by N(mu, sigma^2)
 "we have two bounds on the error rate: the lower bound eps_min and the upper bound eps_max"
 brackets <= 0: runs whose true rate is outside
@@ -147,36 +147,36 @@ brackets <= 0: runs whose true rate is outside
 lambda-stable > 0.5 and < 2: by a factor: error rate at 4000 and 6000 / at 5000 ms
 lambda-flat < 0.1: on the scale of the figure: slope from 4000 to 6000 ms / from 2000 to 3000 ms
 depends: the scale
-needs: about ten times the deliveries
+needs: ten times the deliveries
 # PCO17 5.4.3, Figure 4, by N(mu, sigma^2)
 "it increases quickly when lambda is lower than 3000"
 lambda-fast >= 5: error rate at 2000 / at 5000 ms
 lambda-steep > 0: rise from 3000 to 2000 ms - rise from 10000 to 3000 ms
-needs: about ten times the deliveries
+needs: ten times the deliveries
 # PCO17 5.4.3, Figure 5, by N(mu, sigma^2)
 "The error rate increases quickly as soon as the number of nodes is higher than the estimation (N = 1000)."
 processes-fast >= 5: error rate at N = 2000 / at 1000
 processes-bend > 0: rise from N = 1000 to 1500 - rise from 500 to 1000
-needs: about ten times the deliveries
+needs: ten times the deliveries
 # PCO17 5.4.3, Figure 6, by N(mu, sigma^2)
 "the error rate remains constant when the number of nodes increases"
 constant >= 0.75 and <= 1.25: error rate at N = 2000 / at 1000
-needs: about ten times the deliveries
+needs: ten times the deliveries
 # PCO17 5.4.3, Figure 6, by N(mu, sigma^2)
 "it increases when the number of nodes decreases"
 higher > 1: error rate at N = 100 / at 1000
-needs: about ten times the deliveries
+needs: ten times the deliveries
 # PCO17 5.4.3
 "it is not lambda, N by themselves that direct impact the error rate but the concurrency"
 concurrency >= 0.75 and <= 1.25: error rate at N = 500 and 2000 / at 1000, the same messages in flight
-needs: about ten times the deliveries
+needs: ten times the deliveries
 
 == pco17/churn
 # ours, for the abstract of PCO17: changing membership
 Joins and leaves do not raise the error rate.
 churn <= 1.25: error rate / that without churn, up to a tenth of the processes replaced every second
 unalerted <= 0: overtaken messages without an alert of Algorithm 4
-needs: about ten times the deliveries, half an hour of processor time
+needs: ten times the deliveries, half an hour of processor time
 
 == pco17/headers
 # ours, for PCO17 section 1: vector clocks cost too much

@@ -44,7 +44,7 @@ def statistics(rows: list[Row]) -> Statistics:
         "unalerted": unalerted(rows),
         "over-estimates": [ratio("K = 4", by_run(four, "alerts4"), by_run(four, "overtaken"))],
         "fewer-false": [mean("K = 4, L = 40", [(a5 - late) / (a4 - late) for a4, a5, late in runs])],
-        "one-time": [exact(f"{by_length[LONG]['overtaken']} overtaken", by_length[LONG]["unalerted5"])],
+        "one-time": [exact(f"{by_length[LONG]['overtaken']} overtaken", by_length[LONG]["missed5_share"])],
         "two-times": [exact(f"{enough['overtaken']} overtaken", enough["unalerted5"])],
         "longer": [less_missed(by_length[a], by_length[b], len(steps)) for a, b in steps],
     }
