@@ -23,7 +23,7 @@ LONG = 3
 
 def measure(options: RunOptions) -> list[Row]:
     """Each figure's parameter; messages of the same N and rate are the same."""
-    deliveries, seeds = (1e6, 4) if options.quick else (1e7, 8)
+    deliveries, seeds = (1e6, 4) if options.quick else (5e7, 16)
     points: list[tuple[str, Row]] = [("fig3", {"processes": n, "keys": k}) for n in NS for k in KS]
     points += [("fig4", {"rate": 1e6 / ms}) for ms in LAMBDAS]
     points += [("fig5", {"processes": n, "rate": n / 5}) for n in AT_EACH_RATE]
