@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from whence.audit.judge.findings import EventName, of_delivery
-from whence.audit.judge.promises import NAMES, PROMISES, RULES, UNTOLD, Verdict, declared, promise, rule_broken
+from whence.audit.judge.promises import PROMISES, RULES, UNTOLD, Verdict, declared, promise, rule_broken
 from whence.core.order.config import OrderName
 from whence.errors import TraceError, UnknownOrder, UsageError
 
@@ -49,12 +49,6 @@ def test_an_order_that_is_not_known_is_refused() -> None:
         declared(UNTOLD)
     assert promise(UNTOLD).forbids == promise("unordered").forbids, "it is held to what binds everybody"
     assert promise(None) is promise("causal"), "a trace that does not say is held to the default"
-
-
-def test_both_inversions_have_one_name() -> None:
-    assert Verdict.INVERTED.text == Verdict.FIFO_INVERTED.text == "inverted"
-    assert NAMES == ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
-    assert [v.text for v in Verdict if v is not Verdict.FIFO_INVERTED] == list(NAMES)
 
 
 def test_a_finding_has_fields_and_a_sentence() -> None:

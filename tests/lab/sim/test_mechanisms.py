@@ -34,7 +34,7 @@ def test_all_that_order_a_multicast_are_there() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("seed", few([1, 2], 1))
+@pytest.mark.parametrize("seed", few([2, 3], 1))
 def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
     done = Run(short(mechanism), seed).clean()
     report = judge(done.rows)  # the trace alone, as the audit sees it

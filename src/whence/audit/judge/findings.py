@@ -97,15 +97,11 @@ def of_delivery(
     return Finding(rule=rule, member=member, step=step, event=event.id, witnesses=witnesses, sentence=said)
 
 
-def unknown(member: str, step: int | None, event: str | None, doubt: str | None = None) -> Finding:
-    """A delivery of what nobody has published. In doubt: the trace of its publisher is not all there."""
+def unknown(member: str, step: int | None, event: str | None) -> Finding:
+    """A delivery of what nobody has published."""
     said = f"{member} delivered {event or 'an event without an id'}, which nobody has published"
-    if doubt is not None:
-        said = f"{member} delivered {event}, whose publish is not in the trace of {doubt}"
     witnesses = (event,) if event is not None else ()
-    return Finding(
-        rule=INTEGRITY, member=member, step=step, event=event, witnesses=witnesses, sentence=said, doubt=doubt
-    )
+    return Finding(rule=INTEGRITY, member=member, step=step, event=event, witnesses=witnesses, sentence=said)
 
 
 def missed(member: str, first: EventName, more: int, there: bool, doubt: str | None = None) -> Finding:

@@ -77,6 +77,8 @@ def _verdict(facts: Facts) -> str:
         kind, text = "empty", "Nothing was delivered"
     elif facts.found.doubts:
         kind, text = "empty", f"No violation found; the trace of {_n(facts.found.doubts, 'member')} is incomplete"
+    elif inverted:
+        kind, text = "empty", f"No promise was broken; {_n(inverted, 'inversion')} where no causal order was asked for"
     else:
         kind, text = "good", "Order held: every promise was kept"
     said = (
@@ -85,8 +87,6 @@ def _verdict(facts: Facts) -> str:
     )
     if facts.found.steps > facts.steps:  # of a part of the run, neither all its events nor all its time are known
         said = _n(delivered, "delivery", "deliveries")
-    if inverted and not facts.found.violations:
-        said += f"; {_n(inverted, 'inversion')}, all at members that asked for no causal order"
     return f'<p class="verdict {kind}">{escape(text)}</p><p class="said">{escape(said)}.</p>'
 
 
@@ -96,12 +96,14 @@ def _cards(facts: Facts) -> str:
     worst = charts.span(late[min(len(late) - 1, int(len(late) * 0.99))]) if late else "-"
     promised = [order for order, promise in PROMISES.items() if Verdict.INVERTED in promise.forbids]
     broken = sum(n.get("inverted", 0) for order, n in facts.found.by_order.items() if order in promised)
+    other = facts.found.verdicts["inverted"] - broken
+    where = "at members that asked for causal order" + f"; {other:,} at others" * bool(other)
     cards = [
         ("published", f"{sum(facts.curves['published']):,}", ""),
         ("delivered", f"{facts.found.verdicts.total():,}", ""),
         ("lost", f"{facts.found.lost:,}", "never came to a member that was there all the time"),
         ("recovered", f"{sum(facts.curves['recovered']):,}", "lost by gossip, pulled back from a peer"),
-        ("inversions", f"{broken:,}", "at members that asked for causal order"),
+        ("inversions", f"{broken:,}", where),
         ("latency, half within", half, f"99 % within {worst}" if late else ""),
     ]
     return "".join(

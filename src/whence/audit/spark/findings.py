@@ -24,9 +24,9 @@ from whence.audit.judge.batch import audited as judged_runs
 from whence.audit.judge.batch import tables as results
 from whence.audit.judge.batch.coding import code, codes, picked
 from whence.audit.judge.batch.compiled import interpreted
+from whence.audit.judge.batch.rates import UNDECIDED, Rate
 from whence.audit.judge.findings import Doubt
 from whence.audit.judge.promises import DEFAULT, NAMES
-from whence.audit.judge.rates import UNDECIDED, Rate
 from whence.audit.report.view import view, worst
 from whence.audit.spark import ingest
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
@@ -100,7 +100,7 @@ class Summary:
     unjudged: list[str] = field(default_factory=list)
     """The first of these doubts, in words."""
     rates: dict[str, int] = field(default_factory=dict)
-    """Error rates of runs, by outcome (`whence.audit.judge.rates`)."""
+    """Error rates of runs, by outcome (`whence.audit.judge.batch.rates`)."""
     rated: list[str] = field(default_factory=list)
     """The first of them, in words."""
     quarantined: int = 0

@@ -15,6 +15,7 @@ blame      an honest member cut off another one
 snapshot   an installed state differs from the captured one
 lost       in a run without faults and losses, a member lacks an event
 agreement  at the end, a member with reliable order lacks an event it was promised
+quiet      at the end, a member lacks an acknowledged event that another one has, and has counted no loss
 stuck      at the end, a member is still joining or holds events back
 ========== ================================================================================================
 """
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from whence.lab.sim.stage import Stage
     from whence.lab.sim.tally import Tally
 
+INVERSION = "inversion"
+"""Kind of what is wrong for a reader, and for no promise: a delivery before its cause at a member that may have it."""
 QUIET_ROUNDS = 60
 """Rounds without faults after which nobody may still ask for a ticket."""
 
@@ -72,6 +75,8 @@ class Checks:
         self._gave_up: set[MemberId] = set()
         self._counting: dict[tuple[int, MemberId, int], tuple[str, ...]] = {}
         self._acknowledged: list[list[str]] = [[] for _ in stage.clusters]
+        self.inversion: Violation | None = None
+        """The first at a member that may have it; no violation."""
 
     def violation(self, kind: str, what: str, instance: Instance | None = None) -> Violation:
         stage = self.stage
@@ -133,6 +138,9 @@ class Checks:
             self.tally.inverted(instance, out)
             if out.alert < 4 and instance.order == "probabilistic":
                 raise self.violation("alert", f"{frame.names()[0]} is inverted, and Algorithm 4 says nothing", instance)
+            if self.inversion is None:
+                what = f"{frame.names()[0]} came after what depends on it, as {instance.order} order allows"
+                self.inversion = self.violation(INVERSION, what, instance)
         cut_off = instance.host.name in self.stage.liars[instance.cluster]
         if verdict is Verdict.OVER_GAP and (instance.id in self._gave_up or cut_off):
             return
@@ -207,6 +215,7 @@ class Checks:
             self.tally.died += count(dead)
             names = set(survivors.names(dead))
             self.tally.acknowledged_and_died += sum(name in names for name in self._acknowledged[cluster])
+            self._none_lost_quietly(cluster, instances, names)
             waiting = {instance.id: found for instance in instances if (found := survivors.waiting(instance, dead))}
             for instance in instances:
                 self._not_stuck(instance, len(waiting.get(instance.id, ())))
@@ -217,6 +226,15 @@ class Checks:
                 self._nothing_lost(cluster, instances)
                 if not self.stage.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
+
+    def _none_lost_quietly(self, cluster: int, instances: list[Instance], dead: set[str]) -> None:
+        """What enough members held (`publish(..., copies=k)`) is delivered at all in causal order, or counted."""
+        wanted = [name for name in self._acknowledged[cluster] if name not in dead]
+        for instance in instances if wanted else ():
+            stats, seen = instance.member.ordering.stats, set(survivors.names(instance.app.seen))
+            lacking = next((name for name in wanted if name not in seen), None)
+            if lacking and instance.order in ("causal", "reliable") and not stats.skipped + stats.late:
+                raise self.violation("quiet", f"{lacking} is acknowledged, and lost here without a word", instance)
 
     def _agreed(self, cluster: int, waiting: dict[str, list[Any]]) -> None:
         """Find events that a reliable member never got. Wrong deliveries were found when they happened."""

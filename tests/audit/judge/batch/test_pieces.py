@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.audit.judge.batch.rows import judge, table_of
 from tests.audit.judge.traces import cut, mixed_up, pairs, trace
 from whence.audit.judge.batch import audited, pieces, tables
-from whence.audit.judge.rates import ABOVE, IN_DOUBT
+from whence.audit.judge.batch.rates import ABOVE, IN_DOUBT
 from whence.audit.trace import Row
 
 ALLOWED = 0.01

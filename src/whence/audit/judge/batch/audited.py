@@ -16,10 +16,10 @@ from whence.audit.judge import findings, tickets
 from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.coding import Coded, code, codes
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
+from whence.audit.judge.batch.rates import ABOVE, Rate, rate
 from whence.audit.judge.causality import DeliveredState
 from whence.audit.judge.findings import MISSING_STEPS, EventName, Finding, why
 from whence.audit.judge.promises import SILENT, Verdict, promise
-from whence.audit.judge.rates import ABOVE, Rate, rate
 from whence.audit.judge.tickets import Holding, Pair, Tenures, owner_of, parse_id, went_beyond
 from whence.audit.trace import Row
 
@@ -328,7 +328,7 @@ def _first_and_last(coded: Coded) -> Longs:
     return np.union1d(rows[first], rows[::-1][last])
 
 
-# -- error rates (`judge.rates`)
+# -- error rates (`rates`)
 
 
 class Sample(NamedTuple):

@@ -56,7 +56,7 @@ class Subject:
         self._past: dict[int, Entry] = {}
 
     async def coordinate(self) -> None:
-        async with self.cluster.publisher(timeout=self.task.timeout) as publisher:
+        async with self.cluster.publisher(timeout=self.task.timeout, keep=True) as publisher:
             await publisher.ready()
             self.ready.set()
             while True:
