@@ -106,7 +106,7 @@ def paired_quotient(at: str, a: Sequence[float], b: Sequence[float], of: int = 1
     """mean(a) / mean(b) of runs with the same seeds. Unlike the mean of the ratios it has no bias where runs are short,
     and runs where b is 0 count (the ratio estimator of survey sampling)."""
     y = fmean(b)
-    if len(b) < 2 or y <= 0 or sum(map(bool, b)) < min(3, len(b)):
+    if len(b) < 2 or y <= 0 or not any(a) or sum(map(bool, b)) < min(3, len(b)):
         return unknown(at)
     value = fmean(a) / y
     left = mean(at, [(one - value * other) / y for one, other in zip(a, b, strict=True)], of)
