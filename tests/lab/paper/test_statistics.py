@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from whence.core.order import MECHANISMS
-from whence.lab.paper.ccc11 import availability, editing, fig4, fig5, planner, reach, theorems
+from whence.lab.paper.ccc11 import availability, fig4, fig5, theorems
 from whence.lab.paper.ccc11.evaluation import FAILED, PATIENT, VARIANTS
 from whence.lab.paper.claims import claims, judged
 from whence.lab.paper.pco17 import alerts, fig3, headers, sweeps, variance
 from whence.lab.paper.survey import convoy, table1
 from whence.lab.paper.survey.table1 import BLOCKING
-from whence.lab.plan import ERRORS
 
 Row = dict[str, Any]
 Change = Callable[[Row], object]
@@ -165,7 +164,7 @@ def test_figure_5_live() -> None:
     assert fails(name, fig5.statistics_live(fig5_live_rows(live={"factor": 2.0}))) == {"live-rounds"}
 
 
-# -- theorems, availability, the world, editing, the planner
+# -- theorems, availability
 
 
 def theorem_rows(success: float = 90.0, least: float = 10.0, lost: float = 0.0, requests: float = 300.0) -> list[Row]:
@@ -231,40 +230,6 @@ def test_availability() -> None:
     slow = [{**r, "reclaim_rounds": 0.5} for r in availability_rows()]
     assert "half-crash" in fails(name, availability.statistics(slow))
     assert "half-crash" not in holds(name, {**good, "half-crash": []})  # no rows, no verdict
-
-
-def editing_rows(**worse: float) -> list[Row]:
-    """As one would have them; `worse`: figures of R1 where messages are lost."""
-    found = []
-    for variant in editing.TRIED:
-        for part in (0.0, editing.USUAL):
-            numbers = {"written": 1.0, "lost": 0.0, "same_text": 1.0, "pairs": 9000.0}
-            if variant == "causal":
-                numbers |= {"written": 0.2, "same_text": 0.0}
-            numbers |= worse if variant == "R1" and part else {}
-            one = row(2, variant=variant, loss=part)
-            found.append({**one, **numbers, "runs": [dict(numbers), dict(numbers)]})
-    return found
-
-
-def test_editing() -> None:
-    name = "ccc11/editing"
-    assert fails(name, editing.statistics(editing_rows())) == set()
-    assert fails(name, editing.statistics(editing_rows(same_text=0.9))) == {"text-R1"}
-    assert fails(name, editing.statistics(editing_rows(same_text=0.9, lost=0.02, written=0.5))) == {
-        "text-R1", "in-order", "to-the-end"
-    }  # fmt: skip
-
-
-def test_planner() -> None:
-    def rows(measured: float) -> list[Row]:
-        found = {"predicted": 1.0, "measured": measured, "low": measured - 0.01, "high": measured + 0.01}
-        compared = [{"name": name, **found, "least": 0.9, "most": 1.1} for name in ERRORS]
-        return [{"members": 20, "mode": "eager", "loss": 0.1, "compared": compared}]
-
-    assert holds("ccc11/planner", planner.statistics(rows(1.0))) == set(ERRORS)
-    assert fails("ccc11/planner", planner.statistics(rows(1.3))) == set(ERRORS)
-    assert not holds("ccc11/planner", planner.statistics(rows(1.095))) & set(ERRORS)  # half in: not decided
 
 
 # -- PCO17
@@ -344,13 +309,6 @@ def test_the_other_reading_of_the_deviation() -> None:
     assert "bound" in fails(name, variance.statistics(variance_rows(outside=0.5)))
 
 
-def test_churn() -> None:
-    same = dict.fromkeys(sweeps.RATES, 1e-3)
-    assert fails("pco17/churn", sweeps.replaced(points("churn", same))) == set()
-    worse = {**same, 100.0: 3e-3}
-    assert fails("pco17/churn", sweeps.replaced(points("churn", worse, unalerted4=2))) == {"churn", "unalerted"}
-
-
 def alert_rows(missed: int, alarms: float, unalerted: int = 0) -> list[Row]:
     found = []
     for part, key, values in (("keys", "keys", alerts.KS), ("length", "memory", alerts.LENGTHS)):
@@ -414,24 +372,6 @@ def test_a_larger_clock_that_makes_more_errors() -> None:
 
 
 # -- alerts
-
-
-# -- reach
-
-
-def reach_rows(printed: float, sized: float, missed: float) -> list[Row]:
-    common = {"members": 250, "events": 300.0}
-    found = [
-        row(in_step=step, fanout=4, termination=5, **common, reach=printed, gossip_missed=missed)
-        for step in (True, False)
-    ]
-    return [*found, row(in_step=False, fanout=3, termination=9, **common, reach=sized, gossip_missed=0.0)]
-
-
-def test_reach() -> None:
-    every = {"reach-250", "reach-sized", "cover-250"}
-    assert holds("ccc11/reach", reach.statistics(reach_rows(0.995, 0.997, 0.01))) == every
-    assert fails("ccc11/reach", reach.statistics(reach_rows(0.3, 0.9, 0.2))) == every
 
 
 # -- the survey
