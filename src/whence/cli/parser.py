@@ -401,7 +401,7 @@ docs/scale.md
     ),
     "paper": Command(
         "every claim of the papers and its verdict; redo one, or all",
-        "out quick seed=0 latencies editing live json",
+        "out quick seed=0 editing live json",
         """\
   whence paper                             the table of all claims
   whence paper pco17/fig3 --quick          one figure, table or theorem: data (CSV, Parquet), plot, claims.json
