@@ -80,7 +80,7 @@ async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
         cluster=node.cluster,
         me=node.me,
         members=[status(one) for one in (node.me, *others)],
-        tickets=member.config.tickets,
+        tickets=0 if member.config.free else member.config.tickets,
         council=council.says() if council is not None else "",
         may_lose=council.may_lose if council is not None else None,
         cut_off=dict(member.cut_off),
