@@ -20,10 +20,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from whence.audit import Summary, audit_files
-from whence.audit.spark.driver import PAGE
 from whence.audit.spark.foreign import audit_logs
 from whence.audit.spark.growing import FollowedBatch, follow
 from whence.audit.spark.place import is_local, join, place_of
+from whence.audit.spark.tables import IMPORTED, PAGE, alone, claim
 from whence.audit.trace import open_trace
 from whence.audit.trace.otel import NotTaken, read_spans
 from whence.cli import CLEAN, DOUBT, VIOLATED
@@ -119,8 +119,9 @@ def _import(args: argparse.Namespace) -> list[NotTaken]:
     if not made.rows:
         why = f"; the first reason: {made.refused[0]}" if made.refused else ""
         raise TraceError(f"nothing to import in {' '.join(args.paths)}{why}")
-    trace = Path(args.out) / "imported.parquet"
-    trace.unlink(missing_ok=True)
+    with alone(args.out):
+        claim(args.out)
+    trace = Path(args.out) / IMPORTED
     with open_trace(trace) as file:
         file.append_many(made.rows)
     args.paths = [str(trace)]

@@ -335,9 +335,7 @@ def test_the_end_of_a_trace(tmp_path: Path) -> None:
     assert streamed(out) == {at: row for at, row in verdicts.items() if row["verdict"] != "in order"}
 
 
-def test_what_contradicts_and_what_is_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], signals: None
-) -> None:
+def test_what_contradicts_and_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str], signals: None) -> None:
     """As the audit sees it: not clean, though each row by itself would be."""
     steps = [step("a#1", 0, "publish", "e@a#1"), step("a#1", 1, "deliver", "e@a#1"), step("b#1", 0, "deliver", "e@a#1")]
     good = b"".join(msgspec.json.encode(row) + b"\n" for row in steps)

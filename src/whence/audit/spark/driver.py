@@ -49,7 +49,7 @@ from whence.audit.spark.findings import (
 )
 from whence.audit.spark.ingest import Piece
 from whence.audit.spark.place import Anywhere, TraceFile, join, names_in, place_of, read_bytes, replace_bytes
-from whence.audit.spark.tables import STAGING, Parts, meanwhile, publish, staging
+from whence.audit.spark.tables import PAGE, STAGING, Parts, meanwhile, publish, staging
 from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -67,7 +67,6 @@ STORED_BYTES: Final = 5
 """About what a row takes in a Parquet file, where it takes least."""
 EVERY: Final = 5.0
 """Seconds from one word about progress to the next."""
-PAGE: Final = "report.html"
 
 Progress = Callable[[str], None]
 

@@ -27,7 +27,7 @@ from whence.audit.spark.findings import Summary, summed, told
 from whence.audit.spark.ingest import Piece
 from whence.audit.spark.keyed import rows_of, tables_of
 from whence.audit.spark.place import TraceFile, opened
-from whence.audit.spark.tables import alone, table_files
+from whence.audit.spark.tables import alone, claim, table_files
 from whence.errors import TraceError
 
 BATCH_BYTES: Final = 16 << 20
@@ -69,8 +69,8 @@ def follow(
     besides; it is returned. `sparse`: verdicts only on what is not in order."""
     if not trace.is_dir():
         raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
-    with alone(out):  # a place that cannot be written to is named now, not at the end
-        pass
+    with alone(out):  # a place that is not to be written to is named now, not at the end
+        claim(out)
     following, stop = _Following(trace), stop or threading.Event()
     while not (once or stop.is_set()):
         before = following.last
