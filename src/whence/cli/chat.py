@@ -1,4 +1,4 @@
-"""`whence chat`: people in a cluster. A speaker takes a ticket and gives it back after a silence."""
+"""`whence chat`: people in a cluster. A speaker takes a ticket, and a silent one gives it to whoever wants to speak."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from whence.live.api import Cluster
 from whence.live.bridge import Reader, Said, local
 from whence.live.events import Event
 
-SILENCE_S: Final = 20.0
-"""Seconds without a word after which a ticket is given back: there are fewer tickets than people."""
 TICKET_S: Final = 10.0
 """Seconds without a ticket after which the speaker is told."""
 MAX_TEXT: Final = 4096
@@ -94,30 +92,21 @@ class _Talk:
 
     async def speak(self, lines: Lines | Prompt) -> None:
         """Say line by line; returns at the end of input."""
-        words: list[bytes] = []
-        more = True
-        while words or more:
-            if not words:
-                words, more = await self._words(lines, None)
-                continue
-            try:
-                async with self.cluster.publisher(timeout=TICKET_S) as publisher:
-                    while words:
-                        await publisher.publish_many(list(map(local, words)))
-                        words = []
-                        if more:
-                            words, more = await self._words(lines, SILENCE_S)
-            except NoTicket as none:
-                words = words[len(none.published) :]
-                await self.show(f"(nobody hears you yet: {none})")
+        words, more = await self._words(lines)
+        async with self.cluster.publisher(timeout=TICKET_S) as publisher:
+            while words or more:
+                try:
+                    await publisher.publish_many(list(map(local, words)))
+                    words = []
+                    if more:
+                        words, more = await self._words(lines)
+                except NoTicket as none:
+                    words = words[len(none.published) :]
+                    await self.show(f"(nobody hears you yet: {none})")
 
-    async def _words(self, lines: Lines | Prompt, patience: float | None) -> tuple[list[bytes], bool]:
-        """What is to be said next, and whether more may follow; nothing if nothing came in time."""
-        try:
-            async with asyncio.timeout(patience):
-                batch = await lines.next()
-        except TimeoutError:
-            return [], True
+    async def _words(self, lines: Lines | Prompt) -> tuple[list[bytes], bool]:
+        """What is to be said next, and whether more may follow."""
+        batch = await lines.next()
         words: list[bytes] = []
         for line in batch or ():
             text = line.decode("utf-8", "replace").strip()

@@ -69,9 +69,9 @@ def _engine(wanted: str) -> str:
         import numba  # noqa: F401
 
         if wanted == "spark" and not os.environ.get("SPARK_REMOTE"):  # then Java is needed there, not here
-            from whence.audit.spark.session import check_java
+            from whence.audit.spark.session import find_java
 
-            check_java()
+            find_java()
     except ModuleNotFoundError as error:
         raise missing(error, "spark") from None
     except UsageError as error:

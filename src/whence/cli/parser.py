@@ -212,7 +212,7 @@ Each has a directory of its own. Kill one (its process id is in the table) and w
   fortune | whence chat --cluster tea --nick oracle --contact 127.0.0.1:7001 --insecure
 
 An answer is never shown before its question. There may be more people than tickets: whoever speaks takes one, and
-gives it back after a silence.
+whoever is silent gives it back when it is wanted.
 """,
     ),
     "node": Command(

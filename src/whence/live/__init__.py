@@ -2,8 +2,9 @@
 
 `api.py` has `create`, `join` and `Cluster`; `publisher.py` and `events.py` are how an application publishes and reads.
 `net` carries out what members ask for: TCP, TLS, the journal. It makes no protocol decision. On top of it:
-replicated `objects`, `bridge`s between clusters and for clients that are not members, `metrics`, and `fleet`, which
-starts, kills and collects processes. What most applications need, `whence` itself exports; the rest is here:
+`requests`, replicated `objects`, `bridge`s between clusters and for clients that are not members, `metrics`, and
+`fleet`, which starts, kills and collects processes. What most applications need, `whence` itself exports; the rest is
+here:
 
     from whence.live import Bridge, Client, MetricsServer, Objects
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from whence.live.metrics import MetricsServer, ask
     from whence.live.objects import Counter, Document, Objects, Registers
     from whence.live.objects.live import Live
+    from whence.live.requests import Letter, Requests
 
 __getattr__, __dir__ = exports(
     __name__,
@@ -25,6 +27,7 @@ __getattr__, __dir__ = exports(
         "metrics": "MetricsServer ask",
         "objects": "Counter Document Objects Registers",
         "objects.live": "Live",
+        "requests": "Letter Requests",
     },
 )
 
@@ -34,11 +37,13 @@ __all__ = [
     "Counter",
     "Document",
     "Door",
+    "Letter",
     "Live",
     "MetricsServer",
     "Objects",
     "Reader",
     "Registers",
+    "Requests",
     "Said",
     "ask",
     "everywhere",

@@ -128,9 +128,9 @@ class Cluster:
 
     @property
     def silent_since(self) -> float | None:
-        """When this member lost the right to publish, in seconds of the clock that counts while the machine sleeps
-        (`CLOCK_BOOTTIME`). None while it has the right, and before it first got it."""
-        since = self._node.silent_since
+        """Since when this member wants to publish and may not, in seconds of the clock that counts while the machine
+        sleeps (`CLOCK_BOOTTIME`). None while it may, and while no publisher wants a ticket."""
+        since = self._node.silent_since if self._tickets.wanted else None
         return None if since is None else since / 1e9
 
     # -- who is there -------------------------------------------------------------------------------------------

@@ -61,13 +61,13 @@ Check = Callable[[], str | None]
 
 def wishes(cluster: Cluster, contacts: bool, ticket: bool) -> list[Check]:
     """What a node wants and does not have: reasons for `/health`."""
-    began = boot_ns() / 1e9
 
     def alone() -> str | None:
         return None if len(cluster.members()) > 1 else f"{cluster.name}: knows no other member"
 
     def silenced() -> str | None:
-        without = 0.0 if cluster.may_publish else boot_ns() / 1e9 - (cluster.silent_since or began)
+        since = cluster.silent_since
+        without = 0.0 if since is None else boot_ns() / 1e9 - since
         return f"{cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
     return [check for check, on in ((alone, contacts), (silenced, ticket)) if on]

@@ -40,6 +40,9 @@ from whence.live.net.queues import Batch, EventIds, Signal
 
 log = logging.getLogger("whence")
 
+IDLE_NS = 2 * 10**9
+"""An owner that has published nothing for so long gives its ticket back when somebody is refused one. Shorter: a
+ticket, which takes a second to get, changes hands more often. Longer: whoever waits for one waits longer."""
 RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
@@ -62,19 +65,41 @@ class Tickets:
         self._receives_only = receives_only
         self._holders = 0
         self._said = 0
+        self.idle = False
+        """The ticket was given back to somebody who waited: the next publish asks for another."""
+        node.on_crowd = self._give_way
 
     def acquire(self) -> None:
         """Ask the ring for a ticket, and again after each loss, until everybody has released it."""
         self.check_role()
         self._holders += 1
         if self._holders == 1:
-            self.node.feed(Coordinate())
+            self._ask()
+
+    @property
+    def wanted(self) -> bool:
+        """A publisher is open, and has not given its ticket back for want of events."""
+        return self._holders > 0 and not self.idle
+
+    def _ask(self) -> None:
+        self.idle = False
+        self.node.silent_since = boot_ns()
+        self.node.feed(Coordinate())
+
+    def _give_way(self) -> None:
+        """Somebody waits for a ticket, and nobody uses this one. (A ring of neighbours does not come back by itself
+        when its last owner has gone.)"""
+        node = self.node
+        there = council_of(node.member, boot_ns()) is not None or len(owners(node.member)) > 1
+        if there and node.batch is None and boot_ns() - node.used_at > IDLE_NS:
+            self.idle = True
+            node.feed(Resign())
 
     async def release(self) -> None:
         """The last to release gives the ticket back, except at the founder: without a coordinator there is no ring."""
         self._holders -= 1
         node = self.node
-        if self._holders or self._founder() or not node.open:
+        if self._holders or self._founder() or self.idle or not node.open:
             return
         node.feed(Resign())
         over = time.monotonic() + RELEASE_TIMEOUT
@@ -96,6 +121,8 @@ class Tickets:
             self.check_open()
             if node.member.may_publish:
                 return True
+            if self.idle:
+                self._ask()
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 return False
@@ -126,7 +153,7 @@ class Tickets:
         council = council_of(node.member, boot_ns())
         if council is not None and council.voters and not council.has_quorum:
             return council.lacks()
-        known = owners(node.member)
+        known = {**ring.applicant.hints, **owners(node.member)}  # hints: what whoever refused one has said
         if not known and council is not None and council.voters:
             return "no coordinator is left; the council decides who founds the ring again, within some seconds"
         if not known:
@@ -214,8 +241,9 @@ class Publisher:
     """`async with cluster.publisher() as publisher`: publishes events, and gets another ticket when it loses one.
 
     Entering requests a ticket and does not wait for it; `publish` waits. After a loss it gets another ticket and
-    continues where it was: nothing is published twice, and nothing out of order. In a cluster without
-    tickets there is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
+    continues where it was: nothing is published twice, and nothing out of order. While it has nothing to publish, it
+    gives its ticket to whoever waits for one, and asks again for the next publish. In a cluster without tickets there
+    is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
 
     def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
         self.published = 0
@@ -251,10 +279,14 @@ class Publisher:
             await batch.stored()
 
     @property
+    def node(self) -> Node:
+        """The node that it publishes at."""
+        return self._tickets.node
+
+    @property
     def ticket(self) -> int | None:
         """The ticket it holds now. None while it has none, and in a cluster without tickets."""
-        node = self._tickets.node
-        return node.ticket if node.member.may_publish else None
+        return self.node.ticket if self.node.member.may_publish else None
 
     async def ready(self) -> None:
         """Wait until it may publish. Raises NoTicket after the publisher's timeout."""

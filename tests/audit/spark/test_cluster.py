@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 import whence
 from tests.audit.spark import traces as spark_traces
 from tests.audit.spark.cluster import WAIT, Cluster
+from tests.data import needs_java
 from whence.cli import main
 
 pytestmark = pytest.mark.long
@@ -33,6 +34,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    needs_java()
     with ExitStack() as stack:
         yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
 

@@ -127,7 +127,7 @@ def test_dataframes(correct: list[Step], spark: SparkSession, tmp_path: Path, gi
     for complete in (False, True):
         with audit(rows, complete=complete, giant=giant) as found:
             assert found.violations.collect() == []
-            assert found.quarantine.count() > 50 < found.doubts.count()
+            assert found.quarantine.count() > 50 and found.doubts.count()
 
 
 def test_the_gate_of_a_pipeline(correct: list[Step], tmp_path: Path) -> None:

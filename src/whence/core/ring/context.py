@@ -462,6 +462,7 @@ class Context:
         self.done: dict[msg.Tenure, None] = {}
         """Tenures this process has had or declined: it never takes one of them again."""
         self.seq = 0  # the last event published under the tenure
+        self.turned_away = -1  # when somebody was last refused because all tickets are taken
         self.now = 0
         self.out: list[RingOutput] = []
         self.inbox: list[msg.RingMessage] = []  # what this process tells itself: received before the step ends
@@ -485,7 +486,7 @@ class Context:
         if not owner:
             reason = "not a coordinator"
         elif len(known) >= self.config.tickets:
-            reason = "full"
+            reason, self.turned_away = "full", self.now
         elif self.state is State.LEAVING or self.resigning:
             reason = "leaving"
         else:

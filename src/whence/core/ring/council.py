@@ -983,8 +983,8 @@ class Reform:
 
     def on_begin(self, sender: MemberId, m: msg.Begin) -> None:
         book = self.voting.book
-        if not self.councils.told(sender, m.now):
-            return
+        if not self.councils.told(sender, m.now) or m.now.number < self.councils.now.number:
+            return  # a voter that has retired would begin an old council twice, and vouch for whom that one let go
         if self.councils.me.member in [v.member for v in m.now.voters] and (book is None or book.number < m.now.number):
             self.give_up()
             self.heard = dict.fromkeys((voter.member for voter in m.now.voters), self.ctx.now)

@@ -133,7 +133,11 @@ class Node:
     planned = NEVER
     """When its host wakes it."""
     silent_since: int | None = None
-    """When it could last publish, in the member's time; None while it can, and until it first could."""
+    """When it could last publish, or was first to, in the member's time; None while it can."""
+    on_crowd: Callable[[], None] | None = None
+    """Called when this member, an owner, had to refuse somebody because all tickets are taken."""
+    used_at = 0
+    """When it last began to publish."""
     _could_publish = False
     _stepping = False
     _unsaved = _now = 0
@@ -221,6 +225,7 @@ class Node:
             return None
         if not self.member.may_publish:
             return None
+        self.used_at = now
         self.batch = Batch(self.member.numbering(), now, self.backlog.room, self.scribe is not None)
         self._wanted()
         return self.batch
@@ -307,6 +312,8 @@ class Node:
                     self._shut(connection, sender, steps)
             if inbox:
                 self._wanted()
+            if member.ring.ctx.turned_away == now and self.on_crowd is not None:
+                self.on_crowd()
             wake_at = member.wake_at
             if wake_at is not None and wake_at <= now:
                 out += member.handle(Wake(), now)

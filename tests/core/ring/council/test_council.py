@@ -21,6 +21,7 @@ from whence.core.ring.context import BecameOwner, Memory, Rejected, Remember, Ri
 from whence.core.ring.council import merged, quorum
 from whence.core.ring.messages import (
     Agree,
+    Begin,
     Claim,
     Council,
     Holder,
@@ -161,6 +162,19 @@ def test_who_is_behind_is_told_the_newest_council() -> None:
     ring, now = voter(), settings().quarantine_ns
     for old in (Sit(0, 7, Tenure(3, INC), 0), Read(0, 7)):
         assert sent(ring.receive("a#1", old, now), Known) == [Known(Council(1, (Voter("v#1", True),), ()))]
+
+
+def test_a_voter_that_has_retired_begins_no_old_council_again() -> None:
+    """It would vouch in it for owners that a later council has let go."""
+    ring, voters = CouncilRing("v#1", settings(), random.Random(1)), tuple(Voter(f"{name}#1", False) for name in "vab")
+    ring.start(0)
+    later = Council(9, voters[1:], voters)
+    ring.receive("a#1", Begin(Council(7, voters, voters), Ledger(0, (), ())), LEASE)
+    assert ring.voting.book is not None and ring.voting.book.number == 7
+    ring.receive("a#1", Known(later), LEASE)
+    assert ring.voting.book is None
+    ring.receive("a#1", Begin(Council(7, voters, voters), Ledger(0, (), ())), LEASE)
+    assert ring.voting.book is None and ring.councils.now == later
 
 
 def test_nobody_speaks_for_another_voter() -> None:
