@@ -18,27 +18,29 @@ import pyarrow.compute as pc
 from whence.audit.judge import Finding
 from whence.audit.judge.promises import NAMES
 from whence.audit.report.diagram import Suspect
-from whence.audit.report.facts import Facts, RunVerdicts, gather
+from whence.audit.report.facts import Facts, Overview, RunLine, RunVerdicts, gather
 from whence.audit.trace import Row
 
 MOST: Final = 30_000
 """Steps of a view."""
 FINDINGS: Final = 20
+FEW: Final = 3_000
+"""Steps of the views of other runs than the worst."""
 View = tuple[tuple[str, str], list[Row], RunVerdicts]
 """The run and its cluster, the steps that are shown, and what was found; between tasks and driver as msgpack."""
 _SHOWN: Final = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
 _SUSPECT: Final = ("member", "lseq", "verdict", "violation")
 
 
-def worst(tables: Mapping[str, pa.Table]) -> tuple[tuple[int, int], tuple[str, str]]:
-    """The run with most violations in these tables, or with most deliveries: how many of either, and which it is."""
-    wrong = _grouped(tables["violations"], ("run", "cluster"))
-    if "members" in tables:
-        all_ = _grouped(tables["members"], ("run", "cluster"), add="deliveries")
-    else:  # a piece of a giant run
-        all_ = _grouped(tables["verdicts"], ("run", "cluster"))
-    run = max({**wrong, **all_}, key=lambda run: (wrong[run], all_[run], run), default=("", ""))
-    return (wrong[run], all_[run]), run
+def runs_in(tables: Mapping[str, pa.Table]) -> list[RunLine]:
+    """The runs in these tables. A piece of a giant run has no members; they come at the end, without verdicts."""
+    by, whole = ("run", "cluster"), "members" in tables
+    wrong = _grouped(tables["violations"], by)
+    doubts = _grouped(tables["doubts"], by, add="deliveries") if "doubts" in tables else Counter()
+    here = _grouped(tables["members"], by, add="deliveries") if whole else _grouped(tables["verdicts"], by)
+    if "verdicts" not in tables:
+        here = Counter(dict.fromkeys(here, 0))
+    return [RunLine(wrong[run], doubts[run], here[run], *run) for run in {**here, **wrong, **doubts}]
 
 
 def _grouped(table: pa.Table, by: tuple[str, str], add: str = "") -> Counter[tuple[str, str]]:
@@ -57,17 +59,17 @@ def _only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
     return mine
 
 
-def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -> bytes:
+def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str], most: int = MOST) -> bytes:
     """A view of a run: of its rows (`judge.batch.coding.READ`), and of the tables made of them. Others may be among
-    them."""
+    them. `most`: steps."""
     rows = _only(rows, run)
     tables = {name: _only(table, run) for name, table in tables.items() if name != "quarantine"}
     found = _found(tables, rows.num_rows)
     suspects = tables["verdicts"].select(list(_SUSPECT)).filter(pc.field("verdict") != NAMES[0])
     steps = rows.select(list(_SHOWN))
-    if steps.num_rows > MOST:
+    if steps.num_rows > most:
         away = np.abs(steps["t_ns"].to_numpy() - _centre(rows, found, suspects))
-        steps = steps.take(pa.array(np.sort(np.argpartition(away, MOST)[:MOST])))  # type: ignore[arg-type]
+        steps = steps.take(pa.array(np.sort(np.argpartition(away, most)[:most])))  # type: ignore[arg-type]
     steps = steps.unify_dictionaries().combine_chunks()
     steps = steps.set_column(0, "member", steps["member"].cast(pa.string()))
     suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
@@ -121,11 +123,11 @@ def _centre(rows: pa.Table, found: RunVerdicts, suspects: pa.Table) -> int:
     return int(pc.min(rows["t_ns"]).as_py() or 0)
 
 
-def facts(data: bytes, runs: int, command: str) -> Facts:
-    """The facts of a view, for the page. `runs`: how many were audited."""
+def facts(data: bytes, overview: Overview, command: str) -> Facts:
+    """The facts of a view, for the page."""
     (run, cluster), rows, found = msgspec.msgpack.decode(data, type=View)
     said = f"audited: run {run}, cluster {cluster}"
-    said += f" (one of {runs:,})" if runs > 1 else ""
+    said += f" (one of {overview.runs:,})" if overview.runs > 1 else ""
     said += "; some of its members" if found.partial else ""
     said += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""
-    return gather(rows, found, title="whence audit", about=said, command=command)
+    return gather(rows, found, title="whence audit", about=said, command=command, overview=overview)

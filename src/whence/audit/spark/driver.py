@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -32,11 +33,14 @@ import pyarrow as pa
 from whence.audit.judge.batch.audited import warm
 from whence.audit.judge.batch.coding import Run
 from whence.audit.report import render
+from whence.audit.report.facts import Overview, RunLine
 from whence.audit.report.view import facts
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import BLOCKS, NOTICE, REFUSED, judge_pieces, judged, of_pieces, packed
 from whence.audit.spark.findings import (
     INTERPRETED,
+    LISTED,
+    PAGED,
     TABLES,
     VIEWS,
     Out,
@@ -48,8 +52,18 @@ from whence.audit.spark.findings import (
     refused,
 )
 from whence.audit.spark.ingest import Piece
-from whence.audit.spark.place import Anywhere, TraceFile, join, names_in, place_of, read_bytes, replace_bytes
-from whence.audit.spark.tables import PAGE, STAGING, Parts, meanwhile, publish, staging
+from whence.audit.spark.place import (
+    Anywhere,
+    TraceFile,
+    join,
+    make_directory,
+    names_in,
+    place_of,
+    read_bytes,
+    remove,
+    replace_bytes,
+)
+from whence.audit.spark.tables import OURS, PAGE, PAGES, STAGING, Parts, meanwhile, publish, staging
 from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -145,8 +159,10 @@ class Work:
         self.total = Summary(design="local")
         self.files: dict[str, dict[str, int]] = {}
         self._terms, self._sparse, self._progress = terms or Terms(), sparse, progress
-        self._best: tuple[tuple[int, int], str] = (-1, -1), ""
-        """The run that the page is to show: how much there is to see in it, and the file of its view."""
+        self._runs = Counter[tuple[Run, str]]()
+        """Run and field of a line -> the sum over the pieces of the run."""
+        self._views: dict[Run, tuple[RunLine, str]] = {}
+        """Run -> the part of it that a page can show, and its file."""
 
     def here(self, pieces: Sequence[Piece]) -> None:
         """In this process."""
@@ -190,7 +206,12 @@ class Work:
     def _run(self, done: DataFrame, tasks: str = "") -> None:
         """Run these tasks; meanwhile tell how many are done, by the views that they have left."""
         views = join(self.out, STAGING, VIEWS)
-        with meanwhile(lambda: self._progress(f"{len(names_in(views)):,}{tasks} tasks are done"), EVERY):
+
+        def told() -> None:
+            here = sum(name.endswith("-0.msgpack") for name in names_in(views))
+            self._progress(f"{here:,}{tasks} tasks are done")
+
+        with meanwhile(told, EVERY):
             self.collect([done.where("summary is not null").select("summary").toArrow().to_batches()])
 
     def collect(self, tasks: Iterable[Iterable[pa.RecordBatch]]) -> None:
@@ -199,10 +220,14 @@ class Work:
             said = msgspec.json.decode(str(text), type=TaskResult)
             self.total.add(said.summary)
             for table, names in said.files.items():
-                if table == VIEWS:
-                    self._best = max(self._best, *((said.show, name) for name in names))
-                else:
+                if table != VIEWS:
                     self.files.setdefault(table, {}).update(names)
+            for line in said.runs:
+                for name in ("violations", "doubts", "deliveries"):
+                    self._runs[(line.run, line.cluster), name] += getattr(line, name)
+            for line, name in said.views:
+                run = line.run, line.cluster
+                self._views[run] = max(self._views.get(run, (line, name)), (line, name))
 
     def publish(self, inputs: Sequence[TraceFile], tables: Sequence[str], begun: float, command: str = "") -> None:
         """Make what was written the tables of `out`, and the page. `tables`: those that are there even if empty."""
@@ -211,9 +236,37 @@ class Work:
         cost["bytes"] = sum(file.size for file in inputs)
         read = [{"file": f.place, "size": f.size, "mtime_ns": f.mtime_ns} for f in inputs]
         publish(self.out, written, {"inputs": read, "design": self.total.design, "cost": cost})
-        if self._best[1]:
-            page = facts(read_bytes(join(self.out, STAGING, VIEWS, self._best[1])), self.total.runs, command)
-            replace_bytes(join(self.out, PAGE), render(page).encode())
+        self._pages(command)
+
+    def _pages(self, command: str) -> None:
+        """The page of the worst run, with a list of all, and pages of others; then those of before go."""
+        runs = {run for run, _ in self._runs}
+        count = self._runs
+        lines = [RunLine(count[r, "violations"], count[r, "doubts"], count[r, "deliveries"], *r) for r in runs]
+        lines = sorted(lines, reverse=True)[:LISTED]
+        paged = [line for line in lines if line[3:] in self._views][:PAGED]
+        files = [PAGE, *(f"{PAGES}/{k:03}-{uuid.uuid4().hex[:12]}.html" for k in range(1, len(paged)))]
+        page_of = dict(zip(paged, files, strict=False))
+        total = self.total
+        counts = {"rows": total.rows, "members": total.members, "published": total.published}
+        counts |= {"deliveries": total.deliveries, "inversions": total.verdicts.get("inverted", 0)}
+        counts |= {"in doubt": total.doubts, "in quarantine": total.quarantined}
+        worst = [(line, page_of.get(line, "")) for line in lines] if len(lines) > 1 else []
+        for line, file in reversed(page_of.items()):  # the list comes last
+            data = read_bytes(join(self.out, STAGING, VIEWS, self._views[line[3:]][1]))
+            first = file == PAGE
+            overview = Overview(
+                runs=total.runs,
+                violations=total.violations,
+                counts=counts,
+                worst=worst if first else [],
+                back="" if first else f"../{PAGE}",
+            )
+            make_directory(join(self.out, PAGES) if not first else self.out)
+            replace_bytes(join(self.out, file), render(facts(data, overview, command)).encode())
+        for name in names_in(join(self.out, PAGES)):
+            if f"{PAGES}/{name}" not in files and OURS.fullmatch(name):
+                remove(join(self.out, PAGES, name))
 
     def checked(self) -> Summary:
         """The sums; TraceError if nothing was readable."""

@@ -48,7 +48,7 @@ PAGES: Final = "runs"
 """The pages of single runs."""
 IMPORTED: Final = "imported.parquet"
 """What another system recorded, as a trace."""
-_OURS: Final = re.compile(r".*-[0-9a-f]{12}\.(parquet|html)")
+OURS: Final = re.compile(r".*-[0-9a-f]{12}\.(parquet|html)")
 """Names of the files that tasks write."""
 
 TABLES: Final[dict[str, Columns]] = {
@@ -278,7 +278,7 @@ def publish(out: Anywhere, written: Written, facts: Mapping[str, Any]) -> None:
     for table in {**old, **new}:
         used = new[table]["files"] if table in new else []
         for name in names_in(join(place, table)):
-            if name not in used and _OURS.fullmatch(name):
+            if name not in used and OURS.fullmatch(name):
                 files.remove(join(place, table, name))
 
 
