@@ -31,6 +31,7 @@ help:
 	@echo "make histories-long   100,000 generated client histories against the definitions"
 	@echo "make prove    model-check the ring's specifications with TLC; needs Java (ten minutes on two cores)"
 	@echo "make validate  check that the council steps of 10,000 simulated runs are steps of the specification (SEEDS=n)"
+	@echo "make validate-mutants  which rules of the council that check misses when they are taken out (SEEDS=n)"
 	@echo "make validate-live  the same of a live cluster in trouble (SECONDS=n)"
 	@echo "make lock     pin the newest versions again"
 
@@ -133,6 +134,11 @@ prove: setup
 validate: SEEDS = 10000
 validate: setup
 	$(BIN)/python -m soak.refine --seeds $(SEEDS)
+
+.PHONY: validate-mutants
+validate-mutants: SEEDS = 40
+validate-mutants: setup
+	$(BIN)/python -m soak.mutants --seeds $(SEEDS)
 
 .PHONY: validate-live
 validate-live: setup

@@ -7,17 +7,18 @@
    A seat is <<incarnation, hand>>. Incarnation 1 is the founder's; the others are claimed, each by `Hands` processes at once: an
    incarnation in two hands would be an event id used twice.
 
-   Council 1 is First, with its first voter as tie-break; council 2 is one of Next2[b], proposed under ballot b. Quorums of the two
-   need not meet.
+   Council 1 is First, with its first voter as tie-break, and has two voters, or with Three three; council 2 is one of Next2[b],
+   proposed under ballot b. Quorums of the two need not meet.
 
-   Restarts: how often a voter may come back with its disk (C9). Leaving: owners may give their seats back (C12).
+   Restarts: how often a voter may come back with its disk (C9). Leaving: owners may give their seats back (C12). Grants: owners of
+   other tickets may grant any incarnation of this one to anybody, without asking a voter.
    Drop: rules that are left out, to see that TLC then finds a counterexample. *)
 EXTENDS Integers, FiniteSets, Sequences, TLC
 
-CONSTANTS v1, v2, v3, MaxInc, Hands, Restarts, Leaving, Ballots, Drop
+CONSTANTS v1, v2, v3, Three, MaxInc, Hands, Restarts, Leaving, Grants, Ballots, Drop
 
 Voters == {v1, v2, v3}
-First  == <<v1, v2>>
+First  == IF Three THEN <<v1, v2, v3>> ELSE <<v1, v2>>
 Next2  == (1 :> <<v2, v3>>) @@ (2 :> <<v3, v1>>)
 Incs   == 1..MaxInc
 Seats  == {<<1, 1>>} \cup ((2..MaxInc) \X (1..Hands))
@@ -146,6 +147,11 @@ Claimed(s) ==
   /\ st' = [st EXCEPT ![s] = "prob"]
   /\ UNCHANGED <<have, net, released, book, acks, duty, paxos>>
 
+Granted(s) ==                   \* `Seat.admit`: nobody votes on it; the newcomer owns what voters then vouch for (C3)
+  /\ Grants /\ st[s] = "none" /\ s[1] > 1
+  /\ st' = [st EXCEPT ![s] = "prob"]
+  /\ UNCHANGED <<have, net, released, book, acks, duty, paxos>>
+
 (* --- restarts *)
 
 \* C9, `Voting.resume`: what is on the disk stays, the vouches that run are forgotten. That none of them runs may be on the disk.
@@ -222,7 +228,7 @@ BeginLate(v, u) ==              \* `Reform._tell_begin`: a voter that has begun 
 Next ==
   \/ \E v \in Voters, s \in Seats : Vouch(v, s) \/ VoterExpires(v, s) \/ ClaimAck(v, s) \/ Vacate(v, s)
   \/ \E m \in net : Answer(m)
-  \/ \E s \in Seats : Claimed(s) \/ Leave(s) \/ \E cv \in have[s] : OwnerExpires(s, cv)
+  \/ \E s \in Seats : Claimed(s) \/ Granted(s) \/ Leave(s) \/ \E cv \in have[s] : OwnerExpires(s, cv)
   \/ \E v \in Voters : Restart(v) \/ Speak(v) \/ Resume(v)
   \/ \E v \in Voters, b \in Ballots : Prepare(v, b) \/ Accept(v, b) \/ Begin(v, b)
   \/ \E v, u \in Voters : BeginLate(v, u)
@@ -231,7 +237,9 @@ Next ==
 Spec == Init /\ [][Next]_vars
 
 OneOwner   == Cardinality({s \in Seats : st[s] = "owner"}) <= 1
-OneHand    == \A s, t \in Seats : (s[1] = t[1] /\ st[s] # "none" /\ st[t] # "none") => s = t
+\* A claim gives an incarnation to one process; a grant may give it to two, of which voters make one an owner.
+Taken(s)   == st[s] \in {"owner", "dead"} \cup (IF Grants THEN {} ELSE {"prob"})
+OneHand    == \A s, t \in Seats : (s[1] = t[1] /\ Taken(s) /\ Taken(t)) => s = t
 Forward    == \A s, t \in Seats : (st[s] = "owner" /\ st[t] = "dead") => t[1] <= s[1]
 OneCouncil == \A b, d \in Ballots : (Quorum(First, accd[b]) /\ Quorum(First, accd[d])) => req[b].val = req[d].val
 =============================================================================

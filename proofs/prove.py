@@ -64,16 +64,20 @@ def council(
     hands: int = 1,
     restarts: int = 0,
     leaving: bool = False,
+    grants: bool = False,
+    three: bool = False,
     ballots: str = "{}",
     deep: bool = False,
 ) -> Case:
     rules = ", ".join(f'"{rule}"' for rule in drop)
     constants = {
         **{v: v for v in ("v1", "v2", "v3")},
+        "Three": str(three).upper(),
         "MaxInc": str(incs),
         "Hands": str(hands),
         "Restarts": str(restarts),
         "Leaving": str(leaving).upper(),
+        "Grants": str(grants).upper(),
         "Ballots": ballots,
         "Drop": f"{{{rules}}}",
     }
@@ -88,15 +92,18 @@ def ring(name: str, what: str, keep_all: bool, wait: bool, violated: str | None 
 CASES = (
     council("one-council", "leases, claims, leaving, a restart", hands=2, restarts=1, leaving=True),
     council("three-tenures", "leases and claims of three incarnations, two hands each", incs=3, hands=2),
+    council("granted", "the same with grants, leaving, a restart", hands=2, restarts=1, leaving=True, grants=True),
+    council("granted-three", "grants, claims, three voters, three incarnations", incs=3, grants=True, three=True),
     council("next-council", "leases, claims, the next council", ballots="{1}"),
+    council("next-council-three", "the same with three voters", ballots="{1}", three=True, deep=True),
     council("next-council-leaving", "the same with leaving", leaving=True, ballots="{1}", deep=True),
     council("next-council-restart", "the same with a restart", restarts=1, ballots="{1}", deep=True),
     council("without-C1", "any half is a quorum", "half", violated="OneOwner"),
     council("without-C2-C3-drift", "no margin for drift", "drift", violated="OneOwner"),
-    council(
-        "without-C3-C4", "two vouches at a time, and claims of the living", "exclusive", "living", violated="OneOwner"
-    ),
-    council("without-C3-memory", "older incarnations are forgotten", "memory", violated="Forward", incs=3),
+    council("without-C3-exclusive", "two vouches at a time", "exclusive", violated="OneOwner", grants=True),
+    council("without-C3-memory", "older incarnations are forgotten", "memory", violated="Forward", grants=True),
+    council("without-C3-hand", "one incarnation in two hands", "hand", violated="OneHand", hands=2, grants=True),
+    council("without-C4-living", "claims of the living: C3 is enough", "living", hands=2, grants=True),
     council("without-C4-era", "an era for two claims", "era", violated="OneHand", hands=2),
     council("without-C7-closing", "a voter goes on vouching", "closing", violated="OneOwner", ballots="{1}"),
     council("without-C7-table", "a council begins without the table", "table", violated="OneOwner", ballots="{1}"),

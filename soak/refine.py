@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from whence.core.clock import MemberId, address_of
 from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.ring.context import floor_of
-from whence.core.ring.council import CouncilRing, Voting, quorum
+from whence.core.ring.council import CouncilRing, Question, Voting
 from whence.core.ring.messages import (
     Accept,
     Accepted,
@@ -89,6 +89,12 @@ class NotABehaviour(AssertionError):
     """A step that the specification does not allow."""
 
 
+def quorum(voters: Sequence[Voter], have: Collection[str]) -> bool:
+    """C1, in words of its own: a mistake in the ring's is not repeated here."""
+    missing = 2 * len([voter for voter in voters if voter.member not in have])
+    return missing < len(voters) or (missing == len(voters) > 0 and voters[0].member in have)
+
+
 @dataclass
 class Spec:
     """The variables of `council.tla`, for all tickets."""
@@ -108,7 +114,9 @@ class Spec:
     silent: set[str] = field(default_factory=set)
     bal: dict[str, Ballot] = field(default_factory=dict)
     acc: dict[str, tuple[Ballot, tuple[Voter, ...]]] = field(default_factory=dict)
-    tab: dict[tuple[int, Ballot], dict[str, Ledger]] = field(default_factory=dict)
+    acks: dict[tuple[str, int, int], set[str]] = field(default_factory=dict)
+    tab: dict[tuple[int, Ballot], dict[str, Promise]] = field(default_factory=dict)
+    req: dict[tuple[int, Ballot], set[str]] = field(default_factory=dict)
     accd: dict[tuple[int, Ballot], set[str]] = field(default_factory=dict)
     val: dict[tuple[int, Ballot], tuple[Voter, ...]] = field(default_factory=dict)
     hands: dict[tuple[int, int], MemberId] = field(default_factory=dict)
@@ -206,13 +214,18 @@ class Spec:
         key = (v, s.ticket)
         self.floor[key] = max(self.floor.get(key, 0), s.inc + 1)
 
-    def claim_ack(self, v: str, m: Claim) -> None:
+    def claim_ack(self, v: str, by: str, m: Claim) -> None:
         self.serving(v, m.council, "ClaimAck")
         self.need(m.era > self.era.get(v, 0), "ClaimAck", "the era is not new (C4)", v, m.era)
         self.clear(v, [s for s in self.row.get(v, ()) if s.ticket in m.tickets], "ClaimAck")
         self.era[v] = m.era
         for ticket in m.tickets:
             self.floor[v, ticket] = max(self.floor.get((v, ticket), 0), floor_of(m.era))
+        self.acks.setdefault((by, m.council, m.nonce), set()).add(v)
+
+    def claimed(self, by: str, q: Question) -> None:
+        agreed = self.acks.get((by, q.council, q.nonce), ())
+        self.need(quorum(self.councils[q.council], agreed), "Claimed", "no quorum agrees (C4)", by, agreed)
 
     def restart(self, v: str, c: int, ballot: Ballot, accepted: object, table: Ledger) -> None:
         self.need(self.stage.get(v) == c, "Restart", "its disk is of another council (C9)", v, c)
@@ -245,19 +258,30 @@ class Spec:
         self.bal[v] = m.ballot
         if v not in self.closed:
             self.still.add(v)
-        self.tab.setdefault((m.council, m.ballot), {})[v] = m.table
+        self.tab.setdefault((m.council, m.ballot), {})[v] = m
 
     def resume(self, v: str, ballot: Ballot) -> None:
         self.need(v in self.still and ballot > self.bal[v], "Resume", "the ballot is not void (C8)", v)
         self.still.discard(v)
         self.bal[v] = ballot
 
+    def propose(self, m: Accept, asked: Collection[str]) -> None:
+        """`asked`: whose promises the proposer has read, of those that have promised."""
+        key = (m.council, m.ballot)
+        tab = self.tab.get(key, {})
+        self.need(key not in self.req, "Propose", "two values for a ballot (C8)", key)
+        self.need(set(asked) <= set(tab), "Propose", "a promise that nobody has made (C8)", key)
+        self.need(quorum(self.councils[m.council], asked), "Propose", "no quorum has promised (C8)", key)
+        old = [accepted for v in asked if (accepted := tab[v].accepted) is not None]
+        self.need(not old or max(old)[1] == m.voters, "Propose", "another value may be decided (C8)", key)
+        self.req[key], self.val[key] = set(asked), m.voters
+
     def accept(self, v: str, m: Accept) -> None:
         key = (m.council, m.ballot)
         self.need(self.stage.get(v) == m.council and self.bal[v] == m.ballot, "Accept", "another ballot (C8)", v)
         self.need(v in self.still or v in self.closed, "Accept", "it has vouched since (C8)", v)
-        self.need(v in self.tab.get(key, {}), "Accept", "its table was not read (C8)", v)
-        self.need(self.val.setdefault(key, m.voters) == m.voters, "Propose", "two values for a ballot (C8)", key)
+        self.need(v in self.req.get(key, ()), "Accept", "its table was not read (C8)", v)
+        self.need(self.val[key] == m.voters, "Accept", "not what was proposed (C8)", key)
         self.closed.add(v)
         self.still.discard(v)
         self.acc[v] = (m.ballot, m.voters)
@@ -297,7 +321,7 @@ class Spec:
         rows = {r.ticket: r for r in table.rows}
         none = TicketRow(0, "", 0, 0, (0, 0))
         for u in self.accd[last, ballot]:
-            told = self.tab[last, ballot][u]
+            told = self.tab[last, ballot][u].table
             if table.era < told.era:
                 return f"an era is lost, which {u} knew (C7)"
             for r in told.rows:
@@ -339,6 +363,7 @@ class Observed(Member):
         during("on_accept", reform, reform.on_accept)
         self._watch_answers(councils, asked)
         self._watch_voting(voting, councils)
+        self._watch_questions(self.ring)
         before = lease.vouched
 
         def vouched(council: int, voter: MemberId, nonce: int, now: int) -> None:
@@ -361,7 +386,7 @@ class Observed(Member):
                     assert isinstance(poll, Sit)
                     spec.vouch(v, message.council, Holder(who, *poll.mine))
                 case Agree():
-                    spec.claim_ack(v, asked[-1][1])
+                    spec.claim_ack(v, *asked[-1])
                 case Promise():
                     spec.prepare(v, message)
                 case Accepted():
@@ -375,6 +400,24 @@ class Observed(Member):
             tell_all(message)
 
         councils.answer, councils.tell_all = answered, told
+
+    def _watch_questions(self, ring: CouncilRing) -> None:
+        spec, reading, reform, councils = self.spec, ring.reading, ring.reform, ring.councils
+        agree, tell = reading.on_agree, councils.tell
+
+        def agreed(sender: MemberId, m: Agree) -> None:
+            q = reading.question
+            agree(sender, m)
+            if q is not None and q is not reading.question:
+                spec.claimed(self.me, q)
+
+        def tells(voter: MemberId, message: Any) -> None:
+            p = reform.proposal
+            if isinstance(message, Accept) and p is not None and (p.council, p.ballot) not in spec.val:
+                spec.propose(message, p.promises)
+            tell(voter, message)
+
+        reading.on_agree, councils.tell = agreed, tells  # type: ignore[method-assign]
 
     def _watch_voting(self, voting: Voting, councils: Any) -> None:
         spec, begin, resume, resumes, vacate = self.spec, voting.begin, voting.resume, voting.resumes, voting.on_vacate
