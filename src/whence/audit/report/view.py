@@ -34,12 +34,14 @@ _SUSPECT: Final = ("member", "lseq", "verdict", "violation")
 
 def runs_in(tables: Mapping[str, pa.Table]) -> list[RunLine]:
     """The runs in these tables. A piece of a giant run has no members; they come at the end, without verdicts."""
-    by, whole = ("run", "cluster"), "members" in tables
+    by, none = ("run", "cluster"), Counter[tuple[str, str]]()
     wrong = _grouped(tables["violations"], by)
-    doubts = _grouped(tables["doubts"], by, add="deliveries") if "doubts" in tables else Counter()
-    here = _grouped(tables["members"], by, add="deliveries") if whole else _grouped(tables["verdicts"], by)
-    if "verdicts" not in tables:
-        here = Counter(dict.fromkeys(here, 0))
+    doubts = _grouped(tables["doubts"], by, add="deliveries") if "doubts" in tables else none
+    here = none
+    if "verdicts" in tables:
+        here = (
+            _grouped(tables["members"], by, "deliveries") if "members" in tables else _grouped(tables["verdicts"], by)
+        )
     return [RunLine(wrong[run], doubts[run], here[run], *run) for run in {**here, **wrong, **doubts}]
 
 
