@@ -80,7 +80,7 @@ def test_what_is_in_quarantine_is_not_green(tmp_path: Path) -> None:
 
 
 def test_of_a_long_run_the_part_around_the_violation_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whence.audit.spark.findings.MOST", 50)
+    monkeypatch.setattr("whence.audit.spark.driver.MOST", 50)
     said = page(tmp_path, clean(20), wrong(400))
     assert "50 of its 1,208 steps" in said
     assert "Deliveries, losses, verdicts and violations are of the whole run." in said

@@ -24,10 +24,11 @@ from whence.audit.trace import Row
 MOST: Final = 30_000
 """Steps of a view."""
 FINDINGS: Final = 20
-FEW: Final = 3_000
-"""Steps of the views of other runs than the worst."""
-View = tuple[tuple[str, str], list[Row], RunVerdicts]
-"""The run and its cluster, the steps that are shown, and what was found; between tasks and driver as msgpack."""
+FEW: Final = 2_000
+"""Steps on the pages of other runs than the worst."""
+View = tuple[tuple[str, str], bytes, int, RunVerdicts]
+"""The run and its cluster, the steps that can be shown (Arrow), the time around which they are, and what was found;
+between tasks and driver as msgpack."""
 _SHOWN: Final = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
 _SUSPECT: Final = ("member", "lseq", "verdict", "violation")
 
@@ -61,28 +62,31 @@ def _only(table: pa.Table, run: tuple[str, str]) -> pa.Table:
     return mine
 
 
-def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str], most: int = MOST) -> bytes:
+def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -> bytes:
     """A view of a run: of its rows (`judge.batch.coding.READ`), and of the tables made of them. Others may be among
-    them. `most`: steps."""
+    them."""
     rows = _only(rows, run)
     tables = {name: _only(table, run) for name, table in tables.items() if name != "quarantine"}
     found = _found(tables, rows.num_rows)
     suspects = tables["verdicts"].select(list(_SUSPECT)).filter(pc.field("verdict") != NAMES[0])
-    steps = rows.select(list(_SHOWN))
-    if steps.num_rows > most:
-        away = np.abs(steps["t_ns"].to_numpy() - _centre(rows, found, suspects))
-        steps = steps.take(pa.array(np.sort(np.argpartition(away, most)[:most])))  # type: ignore[arg-type]
+    centre = _centre(rows, found, suspects)
+    steps = _nearest(rows.select(list(_SHOWN)), centre, MOST)
     steps = steps.unify_dictionaries().combine_chunks()
     steps = steps.set_column(0, "member", steps["member"].cast(pa.string()))
     suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
     steps = steps.join(suspects, keys=["member", "lseq"], right_keys=["member", "lseq"], use_threads=False)
-    shown, suspect = [], {}
-    for step in steps.to_pylist():
-        verdict, wrong = step.pop("verdict"), step.pop("violation")
-        shown.append(Row(*run, **step))
-        if verdict is not None:
-            suspect[step["member"], step["lseq"]] = Suspect(verdict, wrong)
-    return msgspec.msgpack.encode((run, shown, msgspec.structs.replace(found, suspect=suspect)))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, steps.schema) as writer:
+        writer.write_table(steps)
+    return msgspec.msgpack.encode((run, sink.getvalue().to_pybytes(), centre, found))
+
+
+def _nearest(steps: pa.Table, centre: int, most: int) -> pa.Table:
+    """So many of these steps, those nearest to a time."""
+    if steps.num_rows <= most:
+        return steps
+    away = np.abs(steps["t_ns"].to_numpy() - centre)
+    return steps.take(pa.array(np.sort(np.argpartition(away, most)[:most])))  # type: ignore[arg-type]
 
 
 def _found(tables: Mapping[str, pa.Table], steps: int) -> RunVerdicts:
@@ -125,9 +129,16 @@ def _centre(rows: pa.Table, found: RunVerdicts, suspects: pa.Table) -> int:
     return int(pc.min(rows["t_ns"]).as_py() or 0)
 
 
-def facts(data: bytes, overview: Overview, command: str) -> Facts:
-    """The facts of a view, for the page."""
-    (run, cluster), rows, found = msgspec.msgpack.decode(data, type=View)
+def facts(data: bytes, overview: Overview, command: str, most: int = MOST) -> Facts:
+    """The facts of a view, for the page. `most`: steps."""
+    (run, cluster), steps, centre, found = msgspec.msgpack.decode(data, type=View)
+    rows, suspect = list[Row](), {}
+    for step in _nearest(pa.ipc.open_stream(steps).read_all(), centre, most).to_pylist():
+        verdict, wrong = step.pop("verdict"), step.pop("violation")
+        rows.append(Row(run, cluster, **step))
+        if verdict is not None:
+            suspect[step["member"], step["lseq"]] = Suspect(verdict, wrong)
+    found = msgspec.structs.replace(found, suspect=suspect)
     said = f"audited: run {run}, cluster {cluster}"
     said += f" (one of {overview.runs:,})" if overview.runs > 1 else ""
     said += "; some of its members" if found.partial else ""

@@ -34,7 +34,7 @@ from whence.audit.judge.batch.audited import warm
 from whence.audit.judge.batch.coding import Run
 from whence.audit.report import render
 from whence.audit.report.facts import Overview, RunLine
-from whence.audit.report.view import facts
+from whence.audit.report.view import FEW, MOST, facts
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import BLOCKS, NOTICE, REFUSED, judge_pieces, judged, of_pieces, packed
 from whence.audit.spark.findings import (
@@ -263,7 +263,7 @@ class Work:
                 back="" if first else f"../{PAGE}",
             )
             make_directory(join(self.out, PAGES) if not first else self.out)
-            replace_bytes(join(self.out, file), render(facts(data, overview, command)).encode())
+            replace_bytes(join(self.out, file), render(facts(data, overview, command, MOST if first else FEW)).encode())
         for name in names_in(join(self.out, PAGES)):
             if f"{PAGES}/{name}" not in files and OURS.fullmatch(name):
                 remove(join(self.out, PAGES, name))

@@ -29,7 +29,7 @@ from whence.audit.judge.findings import Doubt
 from whence.audit.judge.promises import DEFAULT, NAMES
 from whence.audit.judge.rates import UNDECIDED, Rate
 from whence.audit.report.facts import RunLine
-from whence.audit.report.view import FEW, MOST, runs_in, view
+from whence.audit.report.view import runs_in, view
 from whence.audit.spark import ingest
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
 from whence.audit.spark.tables import Parts, arrow_schema, spark_schema
@@ -54,7 +54,7 @@ VIEWS: Final = "views"
 
 LISTED: Final = 2_000
 """Runs that a page lists, at most."""
-PAGED: Final = 20
+PAGED: Final = 10
 """Runs that have a page of their own, at most."""
 
 _judged = 0
@@ -331,8 +331,7 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                 runs = sorted([*runs, *mine], reverse=True)[:LISTED]
                 for line in mine[:PAGED] if judged.rows is not None else ():
                     if len(views) < PAGED or line > views[-1][0]:
-                        most = MOST if not views or line > views[0][0] else FEW
-                        one = view(judged.rows, judged.tables, (line.run, line.cluster), most)  # type: ignore[arg-type]
+                        one = view(judged.rows, judged.tables, (line.run, line.cluster))  # type: ignore[arg-type]
                         views = sorted([*views, (line, one)], key=itemgetter(0), reverse=True)[:PAGED]
                 for name, table in judged.tables.items():
                     parts.write(name, results.exceptions(table) if sparse and name == "verdicts" else table)
