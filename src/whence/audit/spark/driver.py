@@ -326,7 +326,7 @@ class Audit:
         self.findings = every.persist(StorageLevel.MEMORY_AND_DISK)
         self._found = found
         self.verdicts = self._table("verdicts")
-        """A row for each delivery."""
+        """A row for each delivery that is not in order, or for each one."""
         self.violations = self._table("violations")
         """A row for each broken promise."""
         self.members = self._table("members")
@@ -353,7 +353,14 @@ class Audit:
         self.unpersist()
 
 
-def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = None, giant: int | None = None) -> Audit:
+def audit(
+    df: DataFrame,
+    *,
+    complete: bool = False,
+    error_rate: float | None = None,
+    giant: int | None = None,
+    sparse: bool = True,
+) -> Audit:
     """Judge a table of steps: did every member get what its order promises?
 
     Columns: `run`, `cluster`, `member`, `lseq`, `kind` and `event`, and any of `t_ns`, `ticket`, `reason`, `peer`,
@@ -371,6 +378,9 @@ def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = N
     `giant`: rows above which a run is spread over workers; by default as many as fit into the memory of one, by the
     settings of the session. Where the plan of `df` cannot tell that all of it is smaller than that, its rows are
     counted now, by run, and kept for the judge; otherwise nothing is read before the first table is used.
+
+    `sparse`: `verdicts` has only what is not in order (counts are in `members`). With all verdicts, most of the work is
+    to write and to keep them.
     """
     from whence.audit.spark import gate, session
 
@@ -379,7 +389,7 @@ def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = N
     size = _bytes(df)
     count = giant is not None or size is None or size >= limit  # a row takes a byte at least
     blocks, terms = gate.rows(df).mapInArrow(packed, BLOCKS), Terms(complete, error_rate)
-    return Audit(_judged_blocks(blocks, lambda kind: as_rows(), terms, (size or 0) // STORED_BYTES, limit, count))
+    return Audit(_judged_blocks(blocks, lambda kind: as_rows(sparse), terms, (size or 0) // STORED_BYTES, limit, count))
 
 
 def _bytes(df: DataFrame) -> int | None:

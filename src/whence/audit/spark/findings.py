@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -277,17 +278,18 @@ class Out(NamedTuple):
     schema: str
 
 
-def as_rows() -> Out:
-    """The rows of all tables."""
+def as_rows(sparse: bool) -> Out:
+    """The rows of all tables. `sparse`: no verdicts on deliveries that are in order."""
     kinds = ", ".join(f"{name} {spark_schema(name).simpleString()}" for name in TABLES)
-    return Out(_emit_rows, f"{kinds}, passed {_PASSED}")
+    return Out(partial(_emit_rows, sparse), f"{kinds}, passed {_PASSED}")
 
 
-def _emit_rows(found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
+def _emit_rows(sparse: bool, found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
     for judged in found:
         for name, table in judged.tables.items():
             schema = arrow_schema(name)
-            for batch in table.cast(schema).to_batches(max_chunksize=BATCH):
+            rows = results.exceptions(table) if sparse and name == "verdicts" else table
+            for batch in rows.cast(schema).to_batches(max_chunksize=BATCH):
                 filled = pa.StructArray.from_arrays(batch.columns, fields=list(schema))
                 yield _batch(_ROWS, {name: filled}, len(filled))
         if judged.passed is not None:
