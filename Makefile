@@ -23,6 +23,7 @@ help:
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make api      docs/api.md again, the list of all names"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
+	@echo "make scorecard  who shows an effect before its cause? all that is installed, about an hour; needs root (SYSTEMS=nats)"
 	@echo "make claims   every experiment of the papers again, and docs/claims.md (hours; continues where it stopped)"
 	@echo "make soak     1000 seeds of each hostile stack (SEEDS=n for another number)"
 	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
@@ -99,11 +100,20 @@ format: setup
 bench: setup
 	$(BIN)/python -m bench $(BENCH)
 
+# Real systems with their own networks (docs/scorecard.md). Servers come from the distribution: what is missing is said.
+SYSTEMS ?=
+.PHONY: scorecard
+scorecard: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r scorecard/requirements.txt
+	@mkdir -p build/scorecard/js && cp scorecard/js/* build/scorecard/js/
+	@! command -v npm >/dev/null || npm install --prefix build/scorecard/js --silent --no-audit --no-fund
+	$(BIN)/python -m scorecard $(SYSTEMS)
+
 SEEDS ?= 1000
 soak: setup
-	$(BIN)/whence soak hostile --seeds $(SEEDS)
-	$(BIN)/whence soak hostile-trees --seeds $(SEEDS)
-	$(BIN)/whence soak hostile-ccc11 --seeds $(SEEDS)
+	$(BIN)/whence sim hostile --seeds $(SEEDS)
+	$(BIN)/whence sim hostile-trees --seeds $(SEEDS)
+	$(BIN)/whence sim hostile-ccc11 --seeds $(SEEDS)
 
 # The same world under every mechanism of the survey.
 .PHONY: soak-mechanisms

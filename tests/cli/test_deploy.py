@@ -4,6 +4,7 @@ addresses and directories replaced by this machine's. Three coordinators stay th
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import shutil
@@ -134,3 +135,29 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, timeout=LIMIT)
     told = [line for line in done.stderr.splitlines() if path.name in line or "whence" in line]
     assert not told, done.stderr
+
+
+def test_the_commands_of_the_page_install_what_the_unit_wants(tmp_path: Path) -> None:
+    """Run for another root and owner: without the right to make users."""
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    [block] = [b for b in re.findall(r"```console\n(.*?)```", page, re.S) if "useradd" in b]
+    said = settings(DEPLOY / "whence@.service")
+    assert f"useradd --system --home-dir /var/lib/whence --shell /usr/sbin/nologin {said['User']}\n" in block
+    assert f" {said['ExecStart'].split()[0]}\n" in block and "systemctl enable --now whence@lobby" in block
+    keys.init(tmp_path / "keys")
+    keys.issue(tmp_path / "keys", "alice")
+    (tmp_path / "alice").symlink_to(tmp_path / "keys" / "alice")
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    (tmp_path / "etc" / "systemd" / "system").mkdir(parents=True)
+    owner = f"-o {os.getuid()} -g {os.getgid()}"
+    lines = [line.replace(f"-o {said['User']} -g {said['User']}", owner) for line in block.splitlines()]
+    for line in lines:
+        if line.startswith("install "):
+            subprocess.run(line.replace(" /etc/", f" {tmp_path}/etc/"), shell=True, check=True, cwd=tmp_path)
+    installed = tmp_path / "etc" / "whence"
+    assert keys.load(installed / "keys" / "alice").name == settings(installed / "lobby.env")["WHENCE_NAME"] == "alice"
+    assert (
+        said["EnvironmentFile"].replace("%i", "lobby") == "/etc/whence/lobby.env"
+        and "/etc/whence/keys" in said["ExecStart"]
+    )
+    assert (tmp_path / "etc" / "systemd" / "system" / "whence@.service").is_file()

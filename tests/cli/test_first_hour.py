@@ -91,7 +91,13 @@ def test_text_files_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("package", "extra", "command"),
-    [("pyspark", "spark", ["audit", "a.jsonl", "--out", "y"]), ("numba", "scale", ["scale"])],
+    [
+        ("pyspark", "spark", ["audit", "a.jsonl", "--out", "y", "--engine", "spark"]),
+        ("pyarrow", "scale,trace", ["audit", "a.jsonl", "--out", "y"]),
+        ("numba", "spark", ["demo", "--out", "y"]),
+        ("numba", "scale,trace", ["demo", "--out", "y", "--engine", "local"]),
+        ("numba", "scale", ["scale"]),
+    ],
 )
 def test_the_extra_of_the_command_is_named(tmp_path: Path, package: str, extra: str, command: list[str]) -> None:
     row = {"run": "r", "cluster": "c", "member": "a#1", "lseq": 1, "kind": "join"}

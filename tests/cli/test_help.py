@@ -16,11 +16,6 @@ from whence.cli.parser import parser
 COMMANDS = commands_of(parser())
 
 
-def test_there_are_few_commands_and_flags() -> None:
-    assert len(COMMANDS) <= 16
-    assert sum(len(list(options_of(command))) for command in COMMANDS.values()) <= 150
-
-
 def test_an_option_means_the_same_in_every_command() -> None:
     meanings: dict[str, set[tuple[object, ...]]] = {}
     for command in COMMANDS.values():
@@ -54,7 +49,7 @@ def test_help_needs_no_heavy_import() -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 @pytest.mark.parametrize(
     "typed, offered",
-    [("so", "soak"), ("sim --sche", "--schedule"), ("audit --engine l", "local"), ("keys is", "issue")],
+    [("sta", "status"), ("sim --sche", "--schedule"), ("audit --engine l", "local"), ("keys is", "issue")],
 )
 def test_bash_completes(typed: str, offered: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["whence", *typed.split()]

@@ -9,7 +9,6 @@ import os
 import pty
 import re
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -220,20 +219,6 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
 
 
 # -- keys, chat, up ---------------------------------------------------------------------------------------------------
-
-
-def test_keys_are_made_once_and_private(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "keys"
-    assert main(["keys", "init", str(root)]) == 0
-    assert main(["keys", "issue", str(root), "alice"]) == 0
-    assert main(["keys", "issue", str(root), "wall", "--role", "receiver"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    files = [path for path in root.rglob("*") if path.is_file()]
-    assert {str(path) for path in files} <= set(said)
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
-    assert (root / "alice" / "publisher.key").exists() and not (root / "wall" / "publisher.key").exists()
-    assert main(["keys", "init", str(root)]) == 2 and main(["keys", "issue", str(root), "alice"]) == 2
-    assert keys.load(root / "alice").name == "alice"
 
 
 def test_people_chat(start: Callable[..., Command]) -> None:

@@ -123,13 +123,23 @@ def test_shrink_writes_a_scenario_that_fails_again(
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+def test_shrink_of_an_inversion_that_nothing_forbids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = tmp_path / "short.toml"
+    assert main(["sim", "demo", "--set", "cluster.order=unordered", "--shrink", str(short)]) == 0
+    said = capsys.readouterr().out
+    assert "VIOLATION" not in said and "as unordered order allows" in said
+    assert main(["sim", str(short), "--json"]) == 0
+    (line,) = msgspec.json.decode(capsys.readouterr().out)["lines"]
+    assert line["inversions"] >= 1 and line["published"] <= 4
+
+
 def test_shrink_of_a_clean_seed_says_so(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", str(small), "--shrink", "none.toml"]) == 0
     assert "clean" in capsys.readouterr().err
 
 
 def test_soak_sums_up(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", str(small), "--seeds", "3", "--seed", "7", "--jobs", "2", "--json"]) == 0
+    assert main(["sim", str(small), "--seeds", "3", "--seed", "7", "--jobs", "2", "--json"]) == 0
     summary = msgspec.json.decode(capsys.readouterr().out)
     assert summary["seeds"] == 3 and summary["failed"] == [] and summary["delivered"] == 4 * summary["published"] > 0
     (sums,) = summary["orders"].values()
@@ -146,13 +156,13 @@ def test_an_interrupted_soak_sums_up_what_is_done(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(simulate, "seeds", interrupted)
-    assert main(["soak", str(small), "--seeds", "9", "--jobs", "1", "--json"]) == 130
+    assert main(["sim", str(small), "--seeds", "9", "--jobs", "1", "--json"]) == 130
     assert msgspec.json.decode(capsys.readouterr().out)["seeds"] == 2
 
 
 @pytest.mark.usefixtures("broken")
 def test_soak_names_and_shrinks_a_failing_seed(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", str(small), "--seeds", "2", "--jobs", "1", "--shrink", str(tmp_path / "short.toml")]) == 1
+    assert main(["sim", str(small), "--seeds", "2", "--jobs", "1", "--shrink", str(tmp_path / "short.toml")]) == 1
     out = capsys.readouterr().out
     assert "seed 0: id" in out and "failed: [0, 1]" in out
     assert main(["sim", str(tmp_path / "short.toml")]) == 1

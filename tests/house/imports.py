@@ -11,7 +11,7 @@ PACKAGE = ROOT / "src" / "whence"
 WINGS = ("core", "live", "lab", "audit", "cli")
 CODE = {  # every source that is ours, read once
     path: path.read_text(encoding="utf-8")
-    for folder in ("src", "tests", "bench", "soak", "examples")
+    for folder in ("src", "tests", "bench", "soak", "scorecard", "examples")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 PAGES = {  # every page, read once

@@ -83,17 +83,6 @@ def command(line: str, whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(words) == 0 and capsys.readouterr().out, line
 
 
-def test_the_first_examples_are_short() -> None:
-    examples = [block for kind, block, shown in BLOCK.findall(README) if kind == "python" and shown]
-    assert len(examples) == 2
-    assert all(len([line for line in example.splitlines() if line.strip()]) <= 21 for example in examples)
-
-
-def test_the_readme_fits_a_terminal() -> None:
-    wide = [line for line in README.splitlines() if len(line) > 120 and not line.startswith("|")]
-    assert wide == []
-
-
 def test_the_targets_exist() -> None:
     assert {"demo", "test"} <= set(re.findall(r"(?:^|`)make (\w+)", README, re.MULTILINE)) <= TARGETS
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -74,7 +74,8 @@ def missing(error: ModuleNotFoundError, needs: str = "") -> Exception:
     if package not in EXTRAS:
         return error
     what, extra = EXTRAS[package]
-    return UsageError(f"{what} the {package} package: pip install 'whence[{needs or extra}]'")
+    wanted = "" if package == "pyspark" else needs
+    return UsageError(f"{what} the {package} package: pip install 'whence[{wanted or extra}]'")
 
 
 def _full_output() -> str:

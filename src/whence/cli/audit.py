@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from whence.audit import Summary, audit_files
+from whence.audit.spark.driver import FEW
 from whence.audit.spark.foreign import audit_logs
 from whence.audit.spark.growing import FollowedBatch, follow
 from whence.audit.spark.place import is_local, join, place_of
@@ -57,6 +59,7 @@ def audit(args: argparse.Namespace) -> int:
                 args.paths,
                 args.out,
                 spark=None if args.engine == "local" else partial(_session, args),
+                few=FEW if args.engine == "auto" and not (args.master or os.environ.get("SPARK_REMOTE")) else 0,
                 progress=lambda what: tick(None, what),
                 metrics=args.measure,
                 complete=args.complete and not refused,
@@ -130,22 +133,24 @@ def _import(args: argparse.Namespace) -> list[NotTaken]:
 
 _COUNTED = ("rows", "runs", "members", "published", "deliveries")
 _NOTED = {
+    "free": "inverted where no causal order was asked for",
     "repeated": "rows that were there twice, alike",
     "missing": "steps missing",
     "doubts": "in doubt: some traces are not all here (table doubts)",
     "assumed": "members whose order no row tells: taken as causal",
-    "circles": "circles: no execution leaves such a trace",
     "quarantined": "rows or files in quarantine",
 }
 
 
 def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
     table = Table(title=f"audit in {seconds:.1f} s", show_header=False)
+    table.add_row("judged", "in this process" if said["design"] in ("", "local") else "on Spark")
     for name in _COUNTED:
-        if name in said:
-            table.add_row(name, f"{said[name]:,}")
+        table.add_row(name, f"{said[name]:,}")
     for verdict, count in said.get("verdicts", {}).items():
         table.add_row(f"  {verdict}", f"{count:,}")
+    broken = sum(said["violations"].get(rule, 0) for rule in ("causal", "fifo"))
+    said = {**said, "free": said.get("verdicts", {}).get("inverted", 0) - broken}
     for name, what in _NOTED.items():
         if said.get(name):
             table.add_row(what, f"{said[name]:,}")

@@ -37,7 +37,7 @@ def conform(args: argparse.Namespace) -> int:
         _teach(args.json)
         return 0
     limits = {} if args.timeout is None else {"timeout_s": args.timeout, "start_s": args.timeout}
-    settings = ConformSettings(nodes=args.members, hold_s=args.hold, **limits)
+    settings = ConformSettings(nodes=args.members, hold_s=args.hold, own_network=args.own_network, **limits)
     return run_until_stopped(_suite(args, settings), unfinished=True)
 
 

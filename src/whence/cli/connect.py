@@ -17,7 +17,7 @@ import msgspec
 from whence.core.clock import address_of
 from whence.core.config import Settings
 from whence.core.order.config import OrderName
-from whence.errors import UsageError
+from whence.errors import UsageError, WhenceError
 from whence.live.api import Cluster, Join, Options, bootstrap, create, join, run
 from whence.live.metrics import MetricsServer
 from whence.live.net.keys import read_secret
@@ -126,6 +126,20 @@ def security(args: argparse.Namespace) -> dict[str, Any]:
     raise UsageError(
         "who may take part? --secret-file FILE or --tls DIR NAME (`whence keys` makes them), or --insecure"
     )
+
+
+def rekey_on_hangup(cluster: Cluster, args: argparse.Namespace, notice: Callable[..., object]) -> None:
+    """SIGHUP: the key files are read again, without a restart."""
+
+    def again() -> None:
+        try:
+            cluster.rekey(**security(args))
+            notice("the key files were read again")
+        except WhenceError as error:
+            notice(f"the keys stay as they were: {error}")
+
+    if not args.insecure:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again)
 
 
 class Notices(logging.Handler):

@@ -73,7 +73,7 @@ def _engine(wanted: str) -> str:
 
             find_java()
     except ModuleNotFoundError as error:
-        raise missing(error, "spark") from None
+        raise missing(error, "spark" if wanted == "spark" else "scale,trace") from None
     except UsageError as error:
         print(f"whence: {error}\nwhence: {INSTEAD}", file=sys.stderr)
         return "local"

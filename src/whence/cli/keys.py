@@ -1,4 +1,4 @@
-"""`whence keys`: make a cluster's keys, and issue them to its members."""
+"""`whence keys`: make a cluster's keys, issue them to its members, replace and revoke them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ import argparse
 from whence.errors import UsageError
 from whence.live.net import keys as made
 
+STEPS = ("a new CA and secret are accepted", "they are in use, the old ones still accepted", "the old ones are gone")
+"""Of a rotation."""
+
 
 def keys(args: argparse.Namespace) -> int:
-    """`init`: the operator's keys; `issue`: one member's."""
-    if (args.step == "issue") != (args.name is not None):
-        raise UsageError("whence keys init DIR makes a cluster's keys, whence keys issue DIR NAME a member's")
+    """`init` makes the operator's, `issue` a member's; `rotate` takes the next step to new ones, `revoke` one back."""
+    root, name = args.directory, args.name
+    if (args.step in ("issue", "revoke")) != (name is not None):
+        raise UsageError(f"whence keys {args.step} DIR{' NAME' * (name is None)}: see whence keys --help")
+    following = "copy each to its member, and have all of them read their keys again (kill -HUP)"
     if args.step == "init":
-        files = made.init(args.directory)
-        following = f"keep {args.directory} to yourself; next: whence keys issue {args.directory} NAME"
+        files = made.init(root)
+        following = f"keep {root} to yourself; next: whence keys issue {root} NAME"
+    elif args.step == "issue":
+        files = made.issue(root, name, args.role)
+        following = f"copy {root / name} to the member's machine; there: whence node --tls DIRECTORY {name} ..."
+    elif args.step == "revoke":
+        files = made.revoke(root, name)
     else:
-        files = made.issue(args.directory, args.name, args.role)
-        bundle = args.directory / args.name
-        following = f"copy {bundle} to the member's machine; there: whence node --tls DIRECTORY {args.name} ..."
+        step, files = made.rotate(root)
+        following = f"step {step} of 3, {STEPS[step - 1]}: {following}{'; then again: rotate' * (step < 3)}"
     print(*files, following, sep="\n")
     return 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, nullcontext
 from typing import Any, Final
 
-from whence.cli.connect import Notices, joining, run_until_stopped, security, tell_council
+from whence.cli.connect import Notices, joining, rekey_on_hangup, run_until_stopped, security, tell_council
 from whence.cli.streams import Lines, PipeWriter, printable
 from whence.core.clock import address_of
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
@@ -69,6 +69,7 @@ async def _node(args: argparse.Namespace) -> int:
         checks = wishes(cluster, bool(args.contact), args.publish)
         server = MetricsServer(args.metrics, [cluster], checks) if args.metrics else nullcontext()
         notice.entered(cluster, await stack.enter_async_context(server), **({"open": door.address} if door else {}))
+        rekey_on_hangup(cluster, args, notice)
         telling = asyncio.create_task(tell_council(cluster, notice))
         stack.callback(telling.cancel)
         read = door.read if door else lambda event: reader.read(event.id, event.payload)

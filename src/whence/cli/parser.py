@@ -80,7 +80,7 @@ HOW: Mapping[str, tuple[object, str, str]] = {
     "open": (str, "HOST:PORT", "publish for clients that are not members; they connect here"),
     "client-secret-file": (Path, "FILE", "the secret of these clients (none: they hold the cluster's keys)"),
     "force": (SWITCH, "", "operator override: the voters that do not answer are gone for good"),
-    "metrics": (str, "HOST:PORT", "serve /metrics (Prometheus) and /health there"),
+    "metrics": (str, "HOST:PORT", "serve /metrics (Prometheus), /health and /status there"),
     "all": (SWITCH, "", "events without a scope cross, too"),
     "probe": (float, "S", "seconds to look for another way between the clusters; 0: none"),
     "nick": (str, "NAME", "who you are"),
@@ -94,7 +94,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "trace": (Path, "DIR", "write every step into this directory; DIR/NAME.jsonl, DIR/NAME.parquet: in this format"),
     "out": (str, "DIR", "where the results are written"),
     "format": (CHOICE, "", "of the input"),
-    "engine": (CHOICE, "", "local: judge in this process, without Spark and Java; for what fits into memory"),
+    "engine": (CHOICE, "", "local: judge in this process, without Spark; for what fits into memory"),
     "master": (str, "URL", "a Spark master, such as local[*] (none: audit and sweep start Spark here)"),
     "memory": (str, "SIZE", "of the Spark driver, such as 4g (none: fits the machine)"),
     "set": ({**TEXTS, "type": assignment}, "KEY=VALUE", "another value for a setting; may be repeated"),
@@ -134,6 +134,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "certificate": (SWITCH, "", "with --out: also the commit order as a proof"),
     "only": (TEXTS, "SCENARIO", "this scenario; may be repeated"),
     "hold": (float, "S", "seconds that a cause is withheld"),
+    "own-network": (SWITCH, "", "the members speak to each other themselves; the kit has proxies on their links"),
     "adapter": (SWITCH, "", "be a node of ours for `whence conform`, on standard input and output"),
     "json": (SWITCH, "", "print JSON: one object, or one a line"),
 }
@@ -141,7 +142,6 @@ OPTIONS = {**WHERE, **KEYS, **HOW, **OTHER}
 """What each option takes (a type, or more for argparse), what its value is called, and what it means."""
 
 _SECURITY = "secret-file tls insecure"
-_SCENARIO = "set latencies json"
 
 
 class Command(NamedTuple):
@@ -157,9 +157,7 @@ class Command(NamedTuple):
     module: str = ""
 
 
-_NAMED: dict[str, Any] = {"metavar": "SCENARIO", "help": "a TOML file, or the name of one that comes with whence"}
 LEVELS = ("rc", "ra", "tcc", "cc", "cm", "ccv")
-_ENGINES = {"engine": ("spark", "local")}
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
@@ -167,26 +165,27 @@ COMMANDS: Mapping[str, Command] = {
         "seconds=20 out=out/demo engine=spark",
         """\
   whence demo                  half a minute; ends with a page to look at
-  whence demo --engine local   without Spark and Java
+  whence demo --engine local   without Spark
 
 25 members in five processes here: messages are lost, a process is killed and comes back, a part is cut off and heals.
 Then every delivery is audited, and a page shows what happened.
 """,
-        _ENGINES,
+        {"engine": ("spark", "local")},
     ),
     "sim": Command(
-        "run a scenario once, in virtual time",
-        f"seed {_SCENARIO} trace report schedule shrink",
+        "run a scenario in virtual time, once or with many seeds",
+        "seed seeds jobs set latencies json trace report schedule shrink",
         """\
   whence sim demo                              one small cluster with losses, and what became of its events
   whence sim hostile --seed 7 --trace out      everything at once; every step of every member as Parquet in out/
   whence sim hostile-survey --set cluster.mechanism=interval   the same, ordered by a mechanism of the survey
   whence sim world --latencies rtt.csv         between cities, with your own round-trip times
   whence sim hostile --seed 7 --shrink s.toml  if seed 7 fails: the shortest schedule that still does
+  whence sim hostile --seeds 100               which of 100 seeds fail, and what was delivered; in processes
 
 Scenarios: docs/simulator.md
 """,
-        arguments={"scenario": _NAMED},
+        arguments={"scenario": {"metavar": "SCENARIO", "help": "a TOML file, or the name of one of whence's"}},
         module="simulate",
     ),
     "up": Command(
@@ -246,6 +245,16 @@ under the same tickets until they hear of each other; then the older side stops.
 """,
         {"order": tuple(PROMISES)},
     ),
+    "status": Command(
+        "who is there: ask any member",
+        "json",
+        """\
+  whence status 127.0.0.1:9464   members, tickets, lag, votes; who vanished, who was refused and why
+
+Asks the --metrics port of a member, which asks all others. Exit code 0: it is well, 1: it is not, 2: no answer.
+""",
+        arguments={"address": {"metavar": "HOST:PORT", "help": "where the member serves its metrics"}},
+    ),
     "bridge": Command(
         "join clusters: events cross, causal order is kept",
         f"cluster listen=127.0.0.1:0 advertise contact timeout=10 {_SECURITY} tickets=8 trust directory all "
@@ -276,27 +285,31 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
         arguments={"text": {"nargs": "*", "metavar": "TEXT", "help": "an event each (none: lines of standard input)"}},
     ),
     "keys": Command(
-        "make a cluster's keys, issue them to members",
+        "make a cluster's keys, issue them to members, replace them",
         "role=publisher",
         """\
   whence keys init keys                        the cluster's CA, shared secret and publishers' key, in keys/
   whence keys issue keys alice                 what alice needs, in keys/alice/: copy that to her machine
   whence keys issue keys wall --role receiver  may only receive: its events are refused
+  whence keys revoke keys wall                 its certificate counts no more, wherever the new list is
+  whence keys rotate keys                      the next of three steps to a new CA and secret, without a pause
+
+How the members get them: docs/operations.md
 """,
         {"role": ("publisher", "receiver")},
         {
-            "step": {"choices": ("init", "issue"), "help": "init: make a cluster's keys; issue: a member's"},
+            "step": {"choices": ("init", "issue", "rotate", "revoke"), "help": "what to do"},
             "directory": {"metavar": "DIR", "type": Path, "help": "of the cluster's keys"},
-            "name": {"nargs": "?", "metavar": "NAME", "help": "issue: the member"},
+            "name": {"nargs": "?", "metavar": "NAME", "help": "issue, revoke: the member"},
         },
     ),
     "audit": Command(
         "did order ever break in these traces, where, and why",
-        "out! format=whence order parser delimiter complete error-rate measure verdicts=sparse engine=spark "
+        "out! format=whence order parser delimiter complete error-rate measure verdicts=sparse engine=auto "
         "follow once master memory json",
         """\
   whence audit traces --out verdicts                          a verdict for every delivery; tables and a page
-  whence audit traces --out verdicts --engine local           without Spark and Java
+  whence audit traces --out verdicts --engine spark           on Spark, which is taken for more than 5 million rows
   whence audit traces --out verdicts --follow                 while the traces grow
   whence audit logs --out verdicts --format shiviz            logs with vector clocks
   whence audit spans.json --out verdicts --format otel        OpenTelemetry spans, OTLP JSON
@@ -308,7 +321,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
             "format": ("whence", "shiviz", "otel"),
             "order": ("unordered", "fifo", "causal", "reliable"),
             "verdicts": ("sparse", "all"),
-            **_ENGINES,
+            "engine": ("auto", "spark", "local"),
         },
         {
             "paths": {
@@ -317,7 +330,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
                 "help": "files, directories, globs; s3://, gs://, abfss://, hdfs://",
             }
         },
-        "spark",
+        "scale,trace",
     ),
     "history": Command(
         "did a database keep its promise to its clients",
@@ -334,23 +347,14 @@ consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. d
         {"paths": {"nargs": "+", "type": Path, "metavar": "PATH", "help": "histories, or folders of them"}},
         "scale",
     ),
-    "soak": Command(
-        "run a scenario with many seeds, in processes",
-        f"seed=0 seeds=100 {_SCENARIO} jobs shrink",
-        """\
-  whence soak hostile --seeds 100                  which of 100 seeds fail, and what was delivered
-  whence soak hostile --seeds 100 --shrink s.toml  the first that fails, as a schedule you can read and run
-""",
-        arguments={"scenario": _NAMED},
-        module="simulate",
-    ),
     "conform": Command(
         "try on any system what breaks causal broadcast",
-        "members=3 timeout hold=1 only trace adapter order=reliable json",
+        "members=3 timeout hold=1 only trace own-network adapter order=reliable json",
         """\
   whence conform                                         the scenarios, and what each of them breaks
   whence conform -- whence conform --adapter             ours
   whence conform -- python examples/conform_vector.py    another system, in one file
+  whence conform --own-network -- python examples/conform_tcp.py    one that has sockets of its own
   whence conform --only triangle --trace out -- ./node   one scenario; its trace for `whence audit out`
 
 Starts one COMMAND process per member, speaks Maelstrom's message format with it, is its network, and tries what breaks
@@ -409,9 +413,9 @@ docs/scale.md
 }
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
-    "run it": ("node", "bridge", "publish", "keys"),
+    "run it": ("node", "status", "bridge", "publish", "keys"),
     "ask what happened": ("audit", "history"),
-    "break it": ("soak", "conform"),
+    "break it": ("conform",),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),
 }
 """How `whence --help` shows them."""

@@ -1,4 +1,4 @@
-"""`whence sim` and `whence soak`."""
+"""`whence sim`: one seed, or many."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def wanted(args: argparse.Namespace) -> Loaded:
 
 
 def sim(args: argparse.Namespace) -> int:
-    """One run."""
+    """One run, or one for each of so many seeds."""
+    if args.seeds is not None:
+        return _soak(args)
     loaded = wanted(args)
     seed = loaded.scenario.seed if args.seed is None else args.seed
     if args.schedule:
@@ -97,14 +99,14 @@ def tracing(path: Path | None, loaded: Loaded, seed: int) -> Iterator[Sink | Non
 
 
 def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> None:
-    """Make a failing seed readable: write the shortest scenario that still fails, and show it."""
-    seed = outcome.report.seed
-    if outcome.violation is None:
+    """Make a seed readable: write the shortest scenario that still fails, or has an inversion that is allowed."""
+    seed, found = outcome.report.seed, outcome.violation or outcome.inversion
+    if found is None:
         print(f"whence: seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
         return
     with progress(f"shrinking seed {seed}") as tick:
         told = lambda runs, left: tick(runs / SHRINK_RUNS, f"{left} actions left")  # noqa: E731
-        shrunk = shrink(loaded, seed, outcome.violation, outcome.schedule, budget=SHRINK_RUNS, progress=told)
+        shrunk = shrink(loaded, seed, found, outcome.schedule, budget=SHRINK_RUNS, progress=told)
     args.shrink.write_text(shrunk.toml(), encoding="utf-8")
     if args.json:
         said = {"seed": seed, "violation": str(shrunk.violation), "kind": shrunk.violation.kind}
@@ -115,14 +117,16 @@ def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> Non
     print(f"# {len(shrunk.schedule)} actions, found in {shrunk.runs} runs; again: whence sim {args.shrink}")
 
 
-def soak(args: argparse.Namespace) -> int:
+def _soak(args: argparse.Namespace) -> int:
     """Many seeds. Interrupted, it sums up those that are done."""
+    if args.trace or args.report or args.schedule:
+        raise UsageError("--trace, --report and --schedule are for one seed: leave --seeds out")
     loaded = wanted(args)
     results: list[SeedResult] = []
     began = time.perf_counter()
     try:
         with progress(f"{args.seeds} seeds") as tick:
-            for result in seeds(loaded, args.seeds, args.seed, args.jobs):
+            for result in seeds(loaded, args.seeds, args.seed or 0, args.jobs):
                 results.append(result)
                 if result.kind and not args.json:
                     print(f"seed {result.seed}: {result.violation}", flush=True)

@@ -29,12 +29,14 @@ from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
 from whence.live.events import Event, EventBatch, Events, reading
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
+from whence.live.net.guard import Secret
 from whence.live.net.host import Host, boot_ns
 from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
 from whence.live.net.node import MemberChange, Node
 from whence.live.net.queues import Changes
+from whence.live.net.status import ClusterStatus, status_of
 from whence.live.net.transport import Faults, parse_address
 from whence.live.publisher import Publisher, Tickets, finish
 
@@ -148,7 +150,11 @@ class Cluster:
     def council(self) -> CouncilStatus | None:
         """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
         council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
-        return council_of(self._node.member, boot_ns())
+        return council_of(self._node, boot_ns())
+
+    async def status(self) -> ClusterStatus:
+        """Who is there, who owns which ticket, who lags or does not answer, who was refused: it asks all members."""
+        return await status_of(self._host, self._node, boot_ns())
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
@@ -250,7 +256,7 @@ class Cluster:
 
     # -- publishing ---------------------------------------------------------------------------------------------
 
-    def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True) -> Publisher:
+    def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True, keep: bool = False) -> Publisher:
         """A block in which this member publishes. If it loses its ticket, the publisher gets another one:
 
             async with cluster.publisher() as publisher:
@@ -258,8 +264,9 @@ class Cluster:
 
         `timeout`: seconds that a publish waits for a ticket before it raises NoTicket; None: as long as it takes.
         `wait_for_reader`: publishing waits while this application has too many events to read. False is for
-        applications whose reader waits for something else, such as a bridge."""
-        return Publisher(self._tickets, timeout, wait_for_reader)
+        applications whose reader waits for something else, such as a bridge. `keep`: it gives its ticket to nobody
+        while it has nothing to publish, so that the first event after a pause does not wait for another."""
+        return Publisher(self._tickets, timeout, wait_for_reader, keep)
 
     async def recreate(self, *, force: bool) -> None:
         """Create the ring again at this member, because its council is lost for good: an operator override
@@ -269,6 +276,11 @@ class Cluster:
         if not force:
             raise UsageError("the council decides who creates the ring again; recreate(force=True) overrides it")
         await force_found(self._node, boot_ns())
+
+    def rekey(self, *, secret: Secret | None = None, tls: Keys | str | os.PathLike[str] | None = None) -> None:
+        """Other keys, without a restart (docs/operations.md, "New keys"): a secret, or several (the first seals, all
+        are accepted); or what the directory given as `tls` holds now. After a KeysError the old ones stay."""
+        self._host.rekey(secret, tls)
 
     async def leave(self) -> None:
         """Give the ticket back, tell the others, stop. Done by leaving the `join` block."""
@@ -358,7 +370,7 @@ class Join:
 class Options(TypedDict, total=False):
     """The options of `create`, `join` and `bootstrap`; `help(whence.join)` explains each."""
 
-    secret: bytes | str | None
+    secret: Secret | None
     tls: Keys | str | os.PathLike[str] | None
     insecure: bool
     roles: Keys | str | os.PathLike[str] | None
@@ -404,7 +416,7 @@ def join(name: str, contacts: str | Sequence[str], listen: str = LISTEN, **optio
     goes on alone instead, and keeps asking. The other options, all by name:
 
     Who may take part (one of the first three, except over a `MemoryNetwork`):
-      secret      bytes or a passphrase, shared by all members
+      secret      bytes or a passphrase, shared by all members; a list during a rotation: the first one seals
       tls         the directory that `whence keys issue` made for this member, its roles included
       insecure    True: no protection, for experiments on loopback
       roles       such a directory for its roles alone, beside a secret

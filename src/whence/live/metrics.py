@@ -1,11 +1,12 @@
-"""What a process can be watched by: `GET /metrics` (Prometheus text) and `GET /health` (JSON; 200 or 503 with reasons).
+"""What a process can be watched by: `GET /metrics` (Prometheus text), `GET /health` (JSON; 200 or 503 with reasons) and
+`GET /status` (JSON: who is there, `net.status`).
 
 Names: every counter of `Cluster.stats()`, such as `order.delivered`, is `whence_order_delivered_total{cluster="..."}`;
 `GAUGES` are those that also fall, without `_total`. Besides, per cluster: `whence_info`, `whence_may_publish`,
 `whence_tickets_taken`, `whence_council_voters`, `whence_council_missing`, `whence_council_may_lose`,
-`whence_buffer_fill` and `whence_buffer_bound` (`{buffer="..."}`), and `whence_latency_seconds` where the process
-measures one. Once per process: `whence_healthy`, `process_cpu_seconds_total`,
-`process_max_resident_memory_bytes`, `process_start_time_seconds`. docs/live.md says what to look at.
+`whence_buffer_fill` and `whence_buffer_bound` (`{buffer="..."}`). Once per process: `whence_healthy`,
+`process_cpu_seconds_total`, `process_max_resident_memory_bytes`, `process_start_time_seconds`. What to look at:
+docs/live.md.
 
 The server takes small requests, few at a time, each for a short time, and serves nothing else. There is no
 authentication: bind it where only those who may know can reach it.
@@ -18,7 +19,6 @@ import contextlib
 import resource
 import sys
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -29,6 +29,7 @@ import whence
 from whence.errors import UsageError
 from whence.live.net.host import boot_ns
 from whence.live.net.listener import Listener
+from whence.live.net.status import ClusterStatus
 from whence.live.net.transport import NetStats, parse_address, show_address
 
 if TYPE_CHECKING:
@@ -41,11 +42,10 @@ idle connections cost memory."""
 PATIENCE_S: Final = 5.0
 """Seconds for a request to arrive and for its answer to be taken."""
 
+FRESH_S: Final = 1.0
+"""Seconds for which `/status` is the same: nobody makes this process ask all others all the time."""
 TICKET_PATIENCE_S: Final = 15.0
 """Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
-
-BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""Upper bounds of the latency histogram, in seconds."""
 
 GAUGES: Final = frozenset(
     ("members", "held", "cut_off", "order.held_peak", "net.backlog_events", "net.backlog_bytes", "guard.sessions")
@@ -73,37 +73,7 @@ def wishes(cluster: Cluster, contacts: bool, ticket: bool) -> list[Check]:
     return [check for check, on in ((alone, contacts), (silenced, ticket)) if on]
 
 
-class Latency:
-    """A histogram of seconds. The application measures: events carry no time of their own."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """One more measurement; clocks that disagree make it 0, not negative."""
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.sum += max(0.0, seconds)
-
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
-
-    def quantile(self, q: float) -> float | None:
-        """The upper bound of the bucket in which it lies; None without measurements, infinite beyond the buckets."""
-        left = q * self.count
-        if not self.count:
-            return None
-        for bound, count in zip((*BUCKETS, float("inf")), self.counts, strict=True):
-            left -= count
-            if left <= 0:
-                return bound
-        return float("inf")
-
-
-def exposition(
-    clusters: Iterable[Cluster], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
-) -> str:
+def exposition(clusters: Iterable[Cluster], checks: Iterable[Check] = ()) -> str:
     """The metrics of these clusters in Prometheus' text format, version 0.0.4."""
     clusters = {cluster.name: cluster for cluster in clusters}.values()
     families: dict[str, tuple[str, str, list[str]]] = {}
@@ -136,14 +106,6 @@ def exposition(
         for buffer, (fill, room) in cluster.buffers().items():
             add("whence_buffer_fill", "gauge", "How much is in a bounded buffer.", fill, **of, buffer=buffer)
             add("whence_buffer_bound", "gauge", "How much fits into it.", room, **of, buffer=buffer)
-    for name, histogram in (latency or {}).items():
-        help, total = "Seconds from publish to delivery, as the application measures them.", 0
-        for bound, count in zip((*BUCKETS, float("inf")), histogram.counts, strict=True):
-            total += count
-            le = "+Inf" if bound == float("inf") else f"{bound:g}"
-            add("whence_latency_seconds", "histogram", help, total, "_bucket", cluster=name, le=le)
-        add("whence_latency_seconds", "histogram", help, histogram.sum, "_sum", cluster=name)
-        add("whence_latency_seconds", "histogram", help, total, "_count", cluster=name)
     add("whence_healthy", "gauge", "1 when /health says so.", not any(reasons(clusters, checks)))
     add("process_cpu_seconds_total", "counter", "User and system time.", time.process_time())
     add("process_max_resident_memory_bytes", "gauge", "The most memory it ever had.", _max_rss())
@@ -166,20 +128,14 @@ def reasons(clusters: Iterable[Cluster], checks: Iterable[Check] = ()) -> Iterat
             yield reason
 
 
-def health(
-    clusters: Iterable[Cluster], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
-) -> dict[str, object]:
+def health(clusters: Iterable[Cluster], checks: Iterable[Check] = ()) -> dict[str, object]:
     """What `/health` says: `ok`, `reasons`, and for people a few numbers of each cluster."""
     clusters = {cluster.name: cluster for cluster in clusters}.values()
     found = list(reasons(clusters, checks))
-    return {
-        "ok": not found,
-        "reasons": found,
-        "clusters": {c.name: _summary(c, (latency or {}).get(c.name)) for c in clusters},
-    }
+    return {"ok": not found, "reasons": found, "clusters": {c.name: _summary(c) for c in clusters}}
 
 
-def _summary(cluster: Cluster, latency: Latency | None) -> dict[str, object]:
+def _summary(cluster: Cluster) -> dict[str, object]:
     stats = cluster.stats()
     mine = [ticket for ticket, owner in cluster.coordinators().items() if owner == cluster.me]
     return {
@@ -194,31 +150,36 @@ def _summary(cluster: Cluster, latency: Latency | None) -> dict[str, object]:
         },
         "held": stats.get("held", 0),
         "backlog": stats.get("net.backlog_events", 0),
-        "p50_s": latency.quantile(0.5) if latency else None,
-        "p99_s": latency.quantile(0.99) if latency else None,
         "cpu_s": round(time.process_time(), 3),
     }
 
 
+class ProcessStatus(msgspec.Struct, frozen=True):
+    """What `/status` says."""
+
+    ok: bool
+    reasons: list[str]
+    """As in `/health`."""
+    clusters: list[ClusterStatus]
+
+
 class MetricsServer:
-    """Serves `/metrics` and `/health`: `async with MetricsServer("127.0.0.1:9464", [cluster]) as server`. Port 0 takes
-    a free one, see `address`. `clusters` may be a list that grows and shrinks while it runs; of each cluster one member
-    is shown."""
+    """Serves these pages: `async with MetricsServer("127.0.0.1:9464", [cluster]) as server`. Port 0 takes a free one
+    (`address`). `clusters` may be a list that grows and shrinks while it runs; of each cluster one member is shown."""
 
     def __init__(
         self,
         listen: str,
         clusters: Sequence[Cluster],
         checks: Sequence[Check] = (),
-        latency: dict[str, Latency] | None = None,
     ) -> None:
         self.listen = listen
         self.clusters = clusters
         self.checks = checks
-        self.latency = latency
         most, each = MAX_REQUESTS, MAX_REQUESTS // 2
         self.listener = Listener(lambda: _Request(self), NetStats(), max_strangers=most, max_per_address=each)
         self._at = parse_address(listen)
+        self._status: asyncio.Future[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -248,8 +209,8 @@ class MetricsServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def answer(self, head: bytes) -> bytes:
-        """To a request that begins with these lines; a body is not read."""
+    def answer(self, head: bytes) -> bytes | asyncio.Future[bytes]:
+        """To a request that begins with these lines; a body is not read. `/status` takes a moment."""
         first = head.split(b"\r\n", 1)[0]
         words = first.split(b" ")
         if len(head) > MAX_REQUEST_BYTES:
@@ -257,19 +218,31 @@ class MetricsServer:
         if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not first.isascii():
             return _refusal(400)
         method, path = words[0].decode(), words[1].decode().partition("?")[0]
-        if path not in ("/metrics", "/health"):
-            return _response(404, "text/plain", "there are /metrics and /health\n")
+        if path not in ("/metrics", "/health", "/status"):
+            return _response(404, "text/plain", "there are /metrics, /health and /status\n")
         if method not in ("GET", "HEAD"):
             return _response(405, "text/plain", "GET it\n", "Allow: GET, HEAD\r\n")
+        if path == "/status":
+            if self._status is None:  # members are asked once for all who want to know, and once in a while
+                self._status = asyncio.ensure_future(self._ask_all())
+                self._status.get_loop().call_later(FRESH_S, setattr, self, "_status", None)
+            return self._status
         if path == "/metrics":
-            text = exposition(self.clusters, self.checks, self.latency)
+            text = exposition(self.clusters, self.checks)
             answer = _response(200, "text/plain; version=0.0.4; charset=utf-8", text)
         else:
-            found = health(self.clusters, self.checks, self.latency)
+            found = health(self.clusters, self.checks)
             answer = _response(
                 200 if found["ok"] else 503, "application/json", msgspec.json.encode(found).decode() + "\n"
             )
         return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+    async def _ask_all(self) -> bytes:
+        """What `/status` says."""
+        ill = list(reasons(self.clusters, self.checks))
+        found = [await cluster.status() for cluster in self.clusters]
+        said = ProcessStatus(not ill, ill, found)
+        return _response(200, "application/json", msgspec.json.encode(said).decode() + "\n")
 
 
 class _Request(asyncio.Protocol):
@@ -279,6 +252,7 @@ class _Request(asyncio.Protocol):
         self._server = server
         self._head = b""
         self._transport: asyncio.Transport | None = None
+        self._asked = False
         self._over = asyncio.get_running_loop().call_later(PATIENCE_S, self.close)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -289,8 +263,17 @@ class _Request(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._head += data
         head, whole, _ = self._head.partition(b"\r\n\r\n")
-        if self._transport is not None and (whole or len(head) > MAX_REQUEST_BYTES):
-            self._transport.write(self._server.answer(head))
+        if not self._asked and (whole or len(head) > MAX_REQUEST_BYTES):
+            self._asked = True
+            answer = self._server.answer(head)
+            if isinstance(answer, bytes):
+                self._write(answer)
+            else:
+                answer.add_done_callback(lambda done: self._write(done.result()))
+
+    def _write(self, answer: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(answer)
             self._transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -326,8 +309,8 @@ async def ask(address: str, path: str = "/health", timeout: float = PATIENCE_S) 
             writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             return int(head.split(b" ", 2)[1]), (await reader.read(1 << 22)).decode()
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
-            raise ConnectionError(f"{address} gave no answer: {error}") from None
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError):
+            raise ConnectionError(f"{address} does not answer in HTTP") from None
         finally:
             with contextlib.suppress(OSError):
                 writer.close()

@@ -63,16 +63,17 @@ class Tickets:
         self.host = host
         self._founder = founder
         self._receives_only = receives_only
-        self._holders = 0
+        self._holders = self._keepers = 0
         self._said = 0
         self.idle = False
         """The ticket was given back to somebody who waited: the next publish asks for another."""
         node.on_crowd = self._give_way
 
-    def acquire(self) -> None:
+    def acquire(self, keeps: bool) -> None:
         """Ask the ring for a ticket, and again after each loss, until everybody has released it."""
         self.check_role()
         self._holders += 1
+        self._keepers += keeps
         if self._holders == 1:
             self._ask()
 
@@ -90,14 +91,15 @@ class Tickets:
         """Somebody waits for a ticket, and nobody uses this one. (A ring of neighbours does not come back by itself
         when its last owner has gone.)"""
         node = self.node
-        there = council_of(node.member, boot_ns()) is not None or len(owners(node.member)) > 1
-        if there and node.batch is None and boot_ns() - node.used_at > IDLE_NS:
+        there = council_of(node, boot_ns()) is not None or len(owners(node.member)) > 1
+        if there and not self._keepers and node.batch is None and boot_ns() - node.used_at > IDLE_NS:
             self.idle = True
             node.feed(Resign())
 
-    async def release(self) -> None:
+    async def release(self, keeps: bool) -> None:
         """The last to release gives the ticket back, except at the founder: without a coordinator there is no ring."""
         self._holders -= 1
+        self._keepers -= keeps
         node = self.node
         if self._holders or self._founder() or self.idle or not node.open:
             return
@@ -150,7 +152,7 @@ class Tickets:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
-        council = council_of(node.member, boot_ns())
+        council = council_of(node, boot_ns())
         if council is not None and council.voters and not council.has_quorum:
             return council.lacks()
         known = {**ring.applicant.hints, **owners(node.member)}  # hints: what whoever refused one has said
@@ -245,12 +247,13 @@ class Publisher:
     gives its ticket to whoever waits for one, and asks again for the next publish. In a cluster without tickets there
     is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
 
-    def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
+    def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool, keep: bool) -> None:
         self.published = 0
         """Events stamped through it: they are out, whatever became of the call (rule 1)."""
         self._tickets = tickets
         self._waits_for_reader = wait_for_reader
         self._timeout = timeout
+        self._keeps = keep
         self._entered = False
         self._last: Batch | None = None  # the last one that took events of it
         self._waiting: dict[_Call, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
@@ -259,7 +262,7 @@ class Publisher:
     async def __aenter__(self) -> Self:
         if self._entered:
             raise UsageError("this publisher was entered already: call cluster.publisher() again")
-        self._tickets.acquire()
+        self._tickets.acquire(self._keeps)
         self._entered = True
         return self
 
@@ -269,7 +272,7 @@ class Publisher:
             if kind is None:
                 await self.flush()
         finally:
-            await finish(self._tickets.release())
+            await finish(self._tickets.release(self._keeps))
 
     async def flush(self) -> None:
         """Wait until the journal, if there is one, has all that was published through it. Leaving the block does so.

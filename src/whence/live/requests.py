@@ -86,7 +86,8 @@ class Requests:
                 await self._publisher.publish(MARK + _encode(_Wire(number, "", checked(payload))))
                 return await future
         except TimeoutError:
-            raise TimedOut(f"no reply to request {number} within {timeout:g} s") from None
+            hint = "does the task that reads pass every event to hear(), here and at whoever answers?"
+            raise TimedOut(f"no reply to request {number} within {timeout:g} s: {hint}") from None
         finally:
             self._pending.pop(number, None)
 

@@ -43,7 +43,7 @@ def test_mistakes() -> None:
 def test_commands() -> None:
     block = TEXT.partition("```\n")[2].partition("```")[0]
     commands = [shlex.split(line, comments=True) for line in block.splitlines()]
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         args = parser().parse_args(command[1:])
         assert args.command == "conform"

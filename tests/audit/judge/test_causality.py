@@ -353,4 +353,6 @@ def test_a_false_trace_does_not_stall_the_judge() -> None:
     """a delivers y before it publishes x, b delivers x before it publishes y: no run did that."""
     kinds = (("a", "deliver", "y"), ("a", "publish", "x"), ("b", "deliver", "x"), ("b", "publish", "y"))
     rows = [Row("r", "c", m, i % 2, i, kind, event=e) for i, (m, kind, e) in enumerate(kinds)]
-    assert judge(rows).total.unknown == 1
+    report = judge(rows)
+    assert report.broken == {"impossible": 1} and report.total.unknown == 0, "both were published"
+    assert str(report.findings[0]).startswith("an impossible trace: a delivered y before")

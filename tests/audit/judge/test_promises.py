@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from whence.audit.judge.findings import EventName, of_delivery
-from whence.audit.judge.promises import NAMES, PROMISES, RULES, UNTOLD, Verdict, declared, promise, rule_broken
+from whence.audit.judge.promises import PROMISES, RULES, UNTOLD, Verdict, declared, promise, rule_broken
 from whence.core.order.config import OrderName
 from whence.errors import TraceError, UnknownOrder, UsageError
 
@@ -51,17 +51,11 @@ def test_an_order_that_is_not_known_is_refused() -> None:
     assert promise(None) is promise("causal"), "a trace that does not say is held to the default"
 
 
-def test_both_inversions_have_one_name() -> None:
-    assert Verdict.INVERTED.text == Verdict.FIFO_INVERTED.text == "inverted"
-    assert NAMES == ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
-    assert [v.text for v in Verdict if v is not Verdict.FIFO_INVERTED] == list(NAMES)
-
-
 def test_a_finding_has_fields_and_a_sentence() -> None:
     cause, effect = EventName("c", "a#1", 2), EventName("e", "b#1", 11)
     found = of_delivery("causal", "m#1", 7, Verdict.INVERTED, cause, effect)
     assert (found.rule, found.member, found.step, found.event) == ("causal", "m#1", 7, "c")
     assert found.witnesses == ("c", "e") and found.doubt is None
     assert str(found) == (
-        "m#1 delivered e (b#1's 11th) and then c (a#1's 2nd); but b#1 published the former with the latter in its past"
+        "m#1 delivered e of b#1 and then c of a#1; but b#1 published the former with the latter in its past"
     )

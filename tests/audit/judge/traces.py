@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Container
 
 import msgspec
 
 from whence.audit.trace import Row
+from whence.audit.trace.schema import KINDS
 
 ORDERS = ("unordered", "fifo", "causal", "reliable", "probabilistic")
 
@@ -129,13 +131,13 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True, everybody: bool = 
     return made.rows
 
 
-def mixed_up(rows: list[Row], rng: random.Random) -> list[Row]:
-    """The same run with some steps of each member in another order: events are delivered before they are published,
-    states are taken before they are given, and members wait for each other in circles."""
+def mixed_up(rows: list[Row], rng: random.Random, kinds: Container[str] = KINDS) -> list[Row]:
+    """The same run with some steps (of these kinds) of each member in another order: events are delivered before they
+    are published, states are taken before they are given, and members wait for each other in circles."""
     number = {(row.member, row.lseq): row.lseq for row in rows}
     for member in sorted({row.member for row in rows}):
-        steps = sorted(row.lseq for row in rows if row.member == member)
-        for _ in range(rng.randrange(4)):
+        steps = sorted(row.lseq for row in rows if row.member == member and row.kind in kinds)
+        for _ in range(rng.randrange(4) if steps else 0):
             a, b = rng.choice(steps), rng.choice(steps)
             number[member, a], number[member, b] = number[member, b], number[member, a]
     return [msgspec.structs.replace(row, lseq=number[row.member, row.lseq]) for row in rows]

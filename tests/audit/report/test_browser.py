@@ -109,7 +109,7 @@ def test_a_finding_shows_itself_in_the_diagram(opened: Any, triangle: Path) -> N
     page = opened(triangle)
     page.click("#findings .show")
     said = page.inner_text("#told")
-    assert said.startswith("c#1 delivered answer@b#1 (b#1's 1st) and then q@a#1"), "the finding itself"
+    assert said.startswith("c#1 delivered answer@b#1 and then q@a#1"), "the finding itself"
     assert "q@a#1: published by a#1" in said, "and the event that came too late"
     assert page.evaluate("document.activeElement.id") == "diagram"
 

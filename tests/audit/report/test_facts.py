@@ -51,6 +51,12 @@ def test_an_incomplete_trace_is_not_called_clean() -> None:
     assert "No violation found; the trace of 2 members is incomplete" in text and "Order held" not in text
 
 
+def test_an_inversion_that_was_allowed_is_not_called_order() -> None:
+    text = render(page([structs.replace(r, order="unordered") if r.kind == "join" else r for r in TRIANGLE]))
+    assert "No promise was broken; 1 inversion where no causal order was asked for" in text
+    assert "Order held" not in text and "at members that asked for causal order; 1 at others" in text
+
+
 def test_columns_hold_every_step_in_order() -> None:
     diagram = page(TRIANGLE).diagram
     event = array("I", base64.b64decode(diagram.event))

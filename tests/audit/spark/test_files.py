@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import duckdb
 import pyarrow as pa
@@ -108,6 +108,25 @@ def test_a_clean_audit_has_all_tables(tmp_path: Path) -> None:
     assert duckdb.sql(f"SELECT count(*) FROM '{tmp_path}/out/violations/*.parquet'").fetchall() == [(0,)]
     assert next(Path(str(entry["file"])).name for entry in known["inputs"]) == "empty.parquet"
     assert known["cost"]["rows"] == found.rows and known["cost"]["seconds"] > 0
+
+
+def test_spark_is_started_for_many_rows_only(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start() -> NoReturn:
+        raise KeyError("Spark")
+
+    assert audit_files([folder], tmp_path / "out", spark=start, few=100_000).design == "local"
+    with pytest.raises(KeyError, match="Spark"):
+        audit_files([folder], tmp_path / "out", spark=start, few=1_000)
+    with pytest.raises(KeyError, match="Spark"):
+        audit_files([folder], tmp_path / "out", spark=start, few=100_000, metrics=True)
+    monkeypatch.setattr("whence.audit.session", lambda *_: start())
+    command = ["audit", str(folder), "--out", str(tmp_path / "out")]
+    assert main(command) in (0, 1, 3) and "in this process" in capsys.readouterr().out
+    for more in (["--engine", "spark"], ["--master", "local[1]"], ["--measure"]):
+        with pytest.raises(KeyError, match="Spark"):
+            main([*command, *more])
 
 
 def test_sparse_verdicts_say_the_same_as_all(folder: Path, tmp_path: Path) -> None:

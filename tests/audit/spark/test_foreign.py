@@ -200,11 +200,6 @@ def test_two_steps_that_name_each_other_are_one_finding() -> None:
     assert finding.sentence == "a:1 (line 1) has b:1 in its past, but before that b:1 (line 2) had a:1 in its own."
 
 
-def test_entries_below_nothing() -> None:
-    log: Clocks = [("b", {"b": 1}), ("a", {"a": 1, "b": -1}), ("a", {"a": 2}), ("a", {"a": 3, "b": -2})]
-    assert found_in(log) == [("backwards", "a:1"), ("backwards", "a:3")]
-
-
 def test_a_host_that_counts_from_nothing_or_from_the_middle() -> None:
     assert found_in([("a", {"a": 0}), ("a", {"a": 1})]) == [("own entry", "a:0")]
     assert found_in([("a", {"a": 5}), ("a", {"a": 6}), ("a", {"a": 9})]) == [("own entry", "a:5"), ("own entry", "a:9")]

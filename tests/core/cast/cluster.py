@@ -109,16 +109,3 @@ def news(origin: MemberId, number: int = 1, body: bytes = b"") -> News:
 
 def config(**fields: object) -> CastConfig:
     return CastConfig(**{"round": ROUND, **fields})  # type: ignore[arg-type]
-
-
-def transcript(mode: str) -> str:
-    """What a run of a lossy cluster did, as text."""
-    ids = names(12)
-    cluster = Cluster(config(mode=mode, view="partial", view_size=6), seed=5, loss=0.1)
-    cluster.genesis(ids)
-    lines = []
-    for i in range(5):
-        cluster.broadcast(ids[i], news(ids[i], i))
-        cluster.run(3)
-        lines.append(repr([(m, n.members(), cluster.first[m]) for m, n in cluster.nodes.items()]))
-    return "\n".join(lines)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whence.core.clock import Digest, EventId, Frame, Incarnation, address_of, boot_of, member_id
+from whence.core.clock import EventId, Frame, Incarnation, address_of, boot_of, member_id
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 
 incarnations = st.builds(
@@ -30,14 +30,6 @@ def test_packing_and_text_round_trip(a):
     assert 0 <= a.packed < 1 << 64
 
 
-def test_packing_at_the_edges():
-    top = Incarnation((1 << 16) - 1, (1 << 24) - 1, (1 << 24) - 1)
-    assert top.packed == (1 << 64) - 1
-    assert Incarnation(0, 0, 0).packed == 0
-    assert Incarnation(1, 0, 0).packed == Incarnation(0, (1 << 24) - 1, (1 << 24) - 1).packed + 1
-    assert Incarnation(0, 1, 0).packed == Incarnation(0, 0, (1 << 24) - 1).packed + 1
-
-
 @pytest.mark.parametrize(
     "wrong", [(1 << 16, 0, 0), (0, 1 << 24, 0), (0, 0, 1 << 24), (-1, 0, 0), (0, -1, 0), (0, 0, -1)]
 )
@@ -46,34 +38,23 @@ def test_packing_refuses_what_would_lose_the_order(wrong):
         _ = Incarnation(*wrong).packed
 
 
-@pytest.mark.parametrize("text", ["", "1", "1.2", "1.2.3.4", "a.b.c", "1..2", "1.2.x"])
-def test_incarnation_parse_refuses(text):
-    with pytest.raises(ValueError):
-        Incarnation.parse(text)
-
-
 @given(st.integers(0, 1 << 16), incarnations, st.integers(1, (1 << 32) - 1), owners)
 def test_event_id_round_trip(ticket, inc, seq, owner):
     event = EventId(ticket, inc.packed, seq, owner)
     assert EventId.parse(str(event)) == event
 
 
-def test_event_id_text():
-    event = EventId(3, Incarnation(1, 2, 5).packed, 17, "10.0.0.1:4000#7")
-    assert str(event) == "3:1.2.5:17@10.0.0.1:4000#7"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "@", "1:1.1.1:1", "1:1.1.1@a#0", "1:1.1:1@a#0", "x:1.1.1:1@a#0", "1:1.1.1:y@a#0", "1:1.1.1:1:1@a#0"]
-)
-def test_event_id_parse_refuses(text):
-    with pytest.raises(ValueError):
-        EventId.parse(text)
-
-
 @pytest.mark.parametrize(
     "text",
     [
+        "",
+        "@",
+        "1:1.1.1:1",
+        "1:1.1.1@a#0",
+        "1:1.1:1@a#0",
+        "x:1.1.1:1@a#0",
+        "1:1.1.1:y@a#0",
+        "1:1.1.1:1:1@a#0",
         "1:65536.0.0:1@a#0",
         "1:0.16777216.0:1@a#0",
         "-1:1.1.1:1@a#0",
@@ -82,7 +63,7 @@ def test_event_id_parse_refuses(text):
         "1_0:1.1.1:1@a#0",
     ],
 )
-def test_event_id_parse_refuses_what_str_never_writes(text):
+def test_event_id_parse_refuses(text):
     with pytest.raises(ValueError):
         EventId.parse(text)
 
@@ -126,12 +107,3 @@ def test_chunks_are_full_within_bounds_and_lose_nothing(sizes, frames):
         start = end
     small = [b""] * (2 * FRAME_EVENTS * frames)
     assert fitting(small, 0, frames) == FRAME_EVENTS * frames and fitting(small, len(small) - 1, frames) == len(small)
-
-
-def test_frames_and_digests_are_values():
-    one = Frame.of(0, 1, 1, "a#0", ((0, 0),), [b"x"])
-    two = Frame.of(0, 1, 1, "a#0", ((0, 0),), [b"x"])
-    assert one == two and hash(one) == hash(two)
-    assert Digest(((1, 2),)) == Digest(((1, 2),), ())
-    with pytest.raises(AttributeError):
-        one.ticket = 1  # type: ignore[misc]

@@ -48,7 +48,3 @@ def test_merge_is_the_least_upper_bound(vectors):
     join = merge(a, b)
     assert leq(a, join) and leq(b, join)
     assert not (leq(a, c) and leq(b, c)) or leq(join, c)
-
-
-def test_lists_and_tuples_compare_alike():
-    assert leq([1, 2], (1, 2)) and not precedes([1, 2], (1, 2)) and precedes([1, 1], (1, 2))

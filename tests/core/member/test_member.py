@@ -22,17 +22,6 @@ from whence.core.ring import State
 from whence.errors import ConfigError, UsageError
 
 
-def test_members_with_different_orders_share_a_cluster() -> None:
-    net = MemberNet(["unordered", "fifo", "causal", "reliable", "reliable"])
-    net.coordinators(0, 2, 3)
-    for i in range(30):
-        net.publish((0, 2, 3)[i % 3])
-        net.run(40 * MS)
-    net.run(3000 * MS)
-    for app in net.apps.values():
-        assert len(app.events) == len(set(app.events)) == 30
-
-
 def test_publish_without_a_ticket_is_refused_and_says_why() -> None:
     net = MemberNet(["causal"] * 3)
     (refused,) = net.feed("m1#1", ports.Publish((b"x",)))
@@ -60,25 +49,6 @@ def test_resigning_gives_the_ticket_to_another_and_sequences_go_on() -> None:
     old = next(o.frame for o in net[0].outputs if isinstance(o, ports.Published))
     assert first.first == 1 and first.inc > old.inc and first.deps[0] == (old.inc, 2)
     assert [EventId.parse(e).seq for e in net[2].events] == [1, 2, 1]
-
-
-def test_late_joiner_starts_at_one_point_of_a_peers_order() -> None:
-    net = MemberNet(["causal"] * 4)
-    net.coordinators(0, 1)
-    for i in range(20):
-        net.publish(i % 2)
-        net.run(15 * MS)
-    net.add("late#1", "causal")
-    net.feed("late#1", ports.Start(("m0#1",)))
-    for i in range(20):
-        net.publish(i % 2)
-        net.run(15 * MS)
-    net.run(3000 * MS)
-    late = net.apps["late#1"]
-    assert late.installed is not None and late.member.joined
-    assert len(late.events) == len(set(late.events)) == 40
-    assert set(late.events) == set(net[0].events)
-    assert "late#1" in net[2].member.members()
 
 
 def test_a_joiner_gets_its_ticket_only_when_it_has_a_clock() -> None:
@@ -172,17 +142,6 @@ def test_a_founder_remembers_an_epoch_nobody_published_under() -> None:
     net.run(5000 * MS)
     second = net.apps["m0#2"].member.ring.inc
     assert first is not None and second is not None and second.epoch > first.epoch
-
-
-def test_two_clusters_in_one_process_know_nothing_of_each_other() -> None:
-    one = MemberNet(["causal"] * 3, cluster="one")
-    two = MemberNet(["causal"] * 3, cluster="two")
-    for net in (one, two):
-        net.coordinators(0)
-        net.publish(0)
-        net.run(1000 * MS)
-    assert one[0].member.config.cluster != two[0].member.config.cluster
-    assert [len(net[2].events) for net in (one, two)] == [1, 1]
 
 
 def test_leaving_gives_the_ticket_back_and_unsubscribes() -> None:
@@ -335,18 +294,6 @@ def test_bad_bytes_cut_the_peer_off() -> None:
     (cut,) = net.feed("m0#1", ports.BadBytes("evil#1", "BadMessage: truncated"))
     assert cut == ports.CutOff("evil#1", "BadMessage: truncated")
     assert net.feed("m0#1", ports.BadBytes("evil#1", "again")) == []
-
-
-def test_same_seed_same_outputs() -> None:
-    def outputs() -> list[ports.Output]:
-        net = MemberNet(["causal", "reliable", "fifo"], seed=5)
-        net.coordinators(0, 1)
-        for i in range(20):
-            net.publish(i % 2)
-            net.run(25 * MS)
-        return [o for app in net.apps.values() for o in app.outputs]
-
-    assert outputs() == outputs()
 
 
 def test_two_joiners_of_a_stronger_order_do_not_wait_for_each_other() -> None:

@@ -17,7 +17,6 @@ from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, Usag
 
 INC1 = Incarnation(1, 0, 1).packed
 INC2 = Incarnation(1, 1, 1).packed
-INC3 = Incarnation(1, 2, 1).packed
 CAUSAL = ("causal", "reliable")
 
 

@@ -12,7 +12,7 @@ from whence.errors import UsageError
 from whence.lab.paper import EXPERIMENTS, LIVE
 from whence.lab.paper.claims import STATEMENTS, claims
 from whence.lab.paper.claims.model import PaperClaim, claim, read
-from whence.lab.paper.claims.page import Results, encode, page, stored
+from whence.lab.paper.claims.page import page, stored
 from whence.lab.stats import (
     Estimate,
     difference,
@@ -203,14 +203,6 @@ def test_what_is_not_decided_says_what_would_decide_it() -> None:
     for name, some in STATEMENTS.items():
         for s in some:
             assert s.verdict(results.statistics(name)) != "not decided" or s.needs, f"{name}: {s.says}"
-
-
-def test_results_survive_their_file(tmp_path: Path) -> None:
-    import msgspec
-
-    results = stored()
-    again = msgspec.json.decode(encode(results), type=Results)
-    assert page(again) == page(results)
 
 
 def test_a_changed_result_changes_the_page() -> None:

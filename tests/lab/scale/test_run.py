@@ -11,7 +11,7 @@ import pytest
 from whence.cli import main
 from whence.errors import ConfigError
 from whence.lab.latencies import read_latencies
-from whence.lab.scale import ScaleSettings, bound, run_scale
+from whence.lab.scale import ScaleSettings, run_scale
 from whence.lab.scale.run import point
 
 KEYS = ["deliveries", "errors", "exact_rate", "eps_min", "eps_max", "alerts4", "alerts5", "seconds", "deliveries_per_s"]
@@ -68,7 +68,3 @@ def test_a_point_of_a_sweep_is_a_run() -> None:
     json.dumps(found)
     with pytest.raises(ConfigError, match="unknown"):
         point({"unknown": 1})
-
-
-def test_the_bound_is_the_papers() -> None:
-    assert bound(0.5, 100, 4, 20) == pytest.approx(0.5 * (1 - 0.99**80) ** 4)

@@ -38,6 +38,7 @@ def traced(scenario: str, settings: str, seed: int, hashseed: str, out: Path) ->
         ("hostile", ""),
         ("two-clusters", ""),
         ("latejoin", ""),
+        ("hostile-trees", "duration=50r settle=30r"),
         ("hostile-free", "duration=50r settle=30r"),
         ("hostile-survey", "cluster.mechanism=first-unstable duration=50r settle=30r"),
         ("hostile-survey", "cluster.mechanism=interval duration=50r settle=30r"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from soak import editing, kill, partition
+from soak import editing
 
 import whence
 from tests.live.net.live import collect, fast, run, until
@@ -64,20 +64,6 @@ def test_a_kill_between_trace_and_journal_is_no_violation(tmp_path: Path, monkey
     assert len(delivered) == 3, "by a, and by b in both lives"
     report = judge(rows)
     assert report.ok, report
-
-
-@pytest.mark.long  # one kill: tests/live/fleet
-def test_kills_with_loss_and_load(tmp_path: Path) -> None:
-    result = whence.run(kill.soak(tmp_path, members=5, seconds=8.0, every=2.0, drop=0.1, rate=40.0))
-    assert result["ok"] and result["survivors_agree"], result
-    assert result["inversions"] == result["repeated_ids"] == 0 and not result["owned_twice"]
-    assert result["kills"] >= 2 and result["lives"] > 5 and result["recovered_by_survivors"], "it must have been felt"
-
-
-@pytest.mark.long  # in fewer processes: tests/live/fleet
-def test_a_partition_heals_by_itself(tmp_path: Path) -> None:
-    result = whence.run(partition.soak(tmp_path, members=4, cuts=[[3]], seconds=5.0))
-    assert result["ok"] and result["survivors_agree"] and result["noticed_by_all"] == [True], result
 
 
 def test_two_authors_and_watchers_end_with_the_text(tmp_path: Path) -> None:

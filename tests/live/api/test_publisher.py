@@ -351,4 +351,10 @@ async def test_whoever_idles_gives_the_ticket_to_whoever_waits(tickets: int) -> 
             await workers[1].publish(b"x")
         assert clusters[-1]._node.incarnation == kept
         talking.cancel()
+        await workers[-1].ready()
+        async with clusters[-1].publisher(keep=True):
+            await asyncio.sleep(5)
+            for worker in workers[:-1]:
+                await worker.publish(b"x") if tickets == 2 else None
+            assert clusters[-1]._node.incarnation == kept
     assert_causal(trace)

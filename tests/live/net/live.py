@@ -13,6 +13,7 @@ from tests.live.net.virtual import runner
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.live.api import Join
+from whence.testing import MemoryNetwork
 
 T = TypeVar("T")
 MS = 1_000_000
@@ -89,3 +90,36 @@ def assert_causal(trace: MemoryTrace, settled: bool = True) -> None:
 
 def fast(**more: Any) -> dict[str, Any]:
     return {**FAST, **more}
+
+
+class Members:
+    """Members a, b, c, ... on a network in memory; the first founds."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.network = MemoryNetwork()
+        self.all: list[whence.Cluster] = []
+        self.publishers: list[whence.Publisher] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Members:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def add(
+        self, publishes: bool = True, settings: dict[str, Any] | None = None, **options: Any
+    ) -> whence.Cluster:
+        given: dict[str, Any] = {"settings": {**FAST, **(settings or {})}, **self.options, **options}
+        given["transport"] = self.network
+        joined = whence.join("x", self.all[0].address, **given) if self.all else whence.create("x", **given)
+        self.all.append(await self._stack.enter_async_context(joined))
+        if publishes:
+            self.publishers.append(await self._stack.enter_async_context(self.all[-1].publisher()))
+            await self.publishers[-1].ready()
+        return self.all[-1]
+
+    def cut(self, one: whence.Cluster) -> None:
+        """It and all others hear nothing of each other."""
+        self.network.cut([one.address], [c.address for c in self.all if c is not one])

@@ -15,10 +15,7 @@ import whence
 from tests.live.net.live import assert_causal, collect, enter, fast, several, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
-from whence.core.ports import Coordinate
-from whence.errors import NotJoined, UsageError
-from whence.live.net import keys
-from whence.testing import Faults, MemoryNetwork
+from whence.testing import Faults
 
 SECRET = b"\x07" * 32
 
@@ -100,52 +97,6 @@ async def test_members_of_all_orders_live_together() -> None:
             events = await collect(clusters[0], 200)
             assert len({e.id for e in events}) == 200
     assert_causal(trace, settled=False)
-
-
-async def test_tls_with_roles(tmp_path: Path) -> None:
-    keys.init(tmp_path)
-    for name, role in (("alice", "publisher"), ("bob", "publisher"), ("eve", "receiver")):
-        keys.issue(tmp_path, name, role)
-    other = tmp_path / "other"
-    keys.init(other)
-    keys.issue(other, "mallory", "publisher")
-    common: dict[str, Any] = {"settings": fast()}
-    async with (
-        whence.create("live", tls=tmp_path / "alice", **common) as a,
-        whence.join("live", [a.address], tls=tmp_path / "bob", **common) as b,
-        whence.join("live", [a.address], tls=tmp_path / "eve", **common) as e,
-    ):
-        with pytest.raises(UsageError, match="may only receive"):
-            async with e.publisher():
-                pass
-        with pytest.raises(NotJoined):
-            async with whence.join("live", [a.address], tls=other / "mallory", timeout=0.5, **common):
-                pass
-        async with a.publisher() as one, b.publisher() as two:
-            await one.publish(b"1")
-            await collect(b, 1)
-            await two.publish(b"2")
-            for cluster in (a, e):
-                assert [x.payload for x in await collect(cluster, 2)] == [b"1", b"2"]
-            assert not any(cluster.stats()["cut_off"] for cluster in (a, b))
-            e._node.member.seal = None  # as if its program did not know what its certificate says
-            e._node.feed(Coordinate())
-            await until(lambda: a.stats()["cut_off"] + b.stats()["cut_off"], "who asks for a ticket is cut off")
-            assert e.me not in {**a.coordinators(), **b.coordinators()}.values()
-    with pytest.raises(UsageError, match="a MemoryNetwork has none"):
-        whence.create("live", tls=tmp_path / "alice", transport=MemoryNetwork())
-
-
-async def test_another_secret_learns_and_disturbs_nothing() -> None:
-    async with several("live", 2, secret=SECRET, settings=fast()) as (a, b):
-        with pytest.raises(NotJoined):
-            async with whence.join("live", [a.address], secret=b"\x08" * 32, timeout=0.5, settings=fast()):
-                pass
-        assert a.stats()["net.unauthentic"] >= 1
-        async with a.publisher() as seat:
-            await seat.publish(b"x")
-            assert [e.payload for e in await collect(b, 1)] == [b"x"]
-        assert len(a.members()) == 2 and not a.stats()["cut_off"]
 
 
 async def test_a_cut_cluster_merges_by_itself() -> None:

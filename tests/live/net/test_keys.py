@@ -130,13 +130,75 @@ def test_keys_of_another_pair_are_refused(tmp_path: Path, root: Path) -> None:
         PublisherSeal(one, two.public_key())
 
 
+def test_a_rotation_takes_three_steps_and_any_of_them_again(root: Path) -> None:
+    from whence.live.net.tls import contexts
+
+    keys.issue(root, "alice")
+    keys.issue(root, "wall", "receiver")
+    old = keys.load(root / "alice")
+    own = {name: (root / "alice" / name).read_bytes() for name in ("alice.crt", "alice.key", "publisher.key")}
+
+    def step(number: int) -> tuple[keys.Keys, keys.Keys]:
+        assert keys.rotate(root) == (number, [root, root / "alice", root / "wall"])
+        found = keys.load(root / "alice"), keys.load(root / "wall")
+        for one in found:
+            contexts(one.ca, one.certificate, one.key)
+            assert one.secret == keys.read_secret(root / "secret.key") and mode(one.ca) == mode(one.key) == 0o600
+        return found
+
+    def interrupt(number: int) -> None:
+        """As if the last thing that the step writes were not on disk."""
+        (root / "next" / "step").write_text(str(number - 1)) if number > 1 else (root / "next" / "step").unlink()
+
+    step(1)
+    interrupt(1)
+    both, _ = step(1)
+    assert both.cas[:1] == old.cas and both.secret[:1] == old.secret and len(both.cas) == len(both.secret) == 2
+    assert {name: (root / "alice" / name).read_bytes() for name in own} == own
+    step(2)
+    interrupt(2)
+    swapped, wall = step(2)
+    assert swapped.cas == both.cas[::-1] and swapped.secret == both.secret[::-1]
+    assert keys.issued_by(keys.read_certificates(swapped.certificate)[0], swapped.cas[:1]) and wall.role == "receiver"
+    keys.issue(root, "late")
+    keys.rotate(root)
+    assert not (root / "next").exists()
+    for name in ("alice", "wall", "late"):
+        new = keys.load(root / name)
+        assert new.cas == swapped.cas[:1] and new.secret == swapped.secret[:1] and new.public == old.public
+        contexts(new.ca, new.certificate, new.key)
+    assert keys.rotate(root)[0] == 1, "and once more"
+
+
+def test_a_revoked_certificate_is_named(root: Path, tmp_path: Path) -> None:
+    for name in ("alice", "bob"):
+        keys.issue(root, name)
+    (root / "alice").rename(tmp_path / "alice")
+    with pytest.raises(KeysError, match=r"alice is not there: to revoke a certificate, put it back"):
+        keys.revoke(root, "alice")
+    (tmp_path / "alice").rename(root / "alice")
+    serial = keys.read_certificates(root / "alice" / "alice.crt")[0].serial_number
+    stolen = {path.name: path.read_bytes() for path in (root / "alice").iterdir()}
+    assert keys.revoke(root, "alice") == [root / "revoked", root / "bob" / "revoked"]
+    assert keys.load(root / "bob").revoked == {serial} and not (root / "alice").exists()
+    keys.issue(root, "alice")
+    assert keys.load(root / "alice").revoked == {serial}
+    for name, content in stolen.items():
+        (root / "alice" / name).write_bytes(content)
+    with pytest.raises(KeysError, match=r"alice\.crt was revoked"):
+        keys.load(root / "alice")
+    (root / "bob" / "revoked").write_text("no number\n")
+    with pytest.raises(KeysError, match="no list of revoked"):
+        keys.load(root / "bob")
+
+
 def test_no_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(KeysError, match="is no directory"):
         keys.load(tmp_path / "nowhere")
     with pytest.raises(KeysError, match=r"ca\.crt is missing"):
         keys.issue(tmp_path / "nowhere", "alice")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(KeysError, match="cannot make the directory"):
+    with pytest.raises(KeysError, match="cannot write the directory"):
         keys.init(tmp_path / "file" / "keys")
     with pytest.raises(KeysError, match=r"holds alice\.crt, bob\.crt"):
         for name in ("alice", "bob"):

@@ -12,7 +12,7 @@ import pytest
 import whence
 from whence.errors import UsageError
 from whence.live import metrics
-from whence.live.metrics import BUCKETS, Latency, MetricsServer, ask, exposition, health
+from whence.live.metrics import MetricsServer, ask, exposition, health
 from whence.testing import MemoryNetwork
 
 SAMPLE = re.compile(
@@ -66,18 +66,13 @@ def parse(text: str) -> dict[tuple[str, str], float]:
 
 
 def test_the_exposition_names_everything() -> None:
-    latency = Latency()
-    for seconds in (0.0004, 0.003, 0.003, 99.0, -1.0):
-        latency.observe(seconds)
-    found = parse(exposition([Fake(), Fake('q"\\\n')], latency={"lobby": latency}))
+    found = parse(exposition([Fake(), Fake('q"\\\n')]))
     of = 'cluster="lobby"'
     assert found["whence_order_delivered_total", of] == 7 and found["whence_net_shed_total", of] == 1
     assert found["whence_members", of] == 2 and ("whence_members_total", of) not in found
     assert found["whence_buffer_fill", of + ',buffer="B bytes"'] == 3
     assert found["whence_buffer_bound", of + ',buffer="B bytes"'] == 100
     assert found["whence_may_publish", of] == 1 and found["whence_tickets_taken", of] == 2
-    assert found["whence_latency_seconds_bucket", of + ',le="0.005"'] == 4
-    assert found["whence_latency_seconds_bucket", of + ',le="+Inf"'] == 5 == found["whence_latency_seconds_count", of]
     assert found["whence_members", r'cluster="q\"\\\n"'] == 2
     assert found["whence_healthy", ""] == 1 and found["process_cpu_seconds_total", ""] > 0
 
@@ -88,16 +83,6 @@ def test_health_says_why_not() -> None:
     assert ill["ok"] is False
     assert ill["reasons"] == ["lobby: the application is 10 events behind: frames are shed", "no ticket"]
     assert parse(exposition([Fake(backlog=10)]))["whence_healthy", ""] == 0
-
-
-def test_quantiles_are_bounds_of_buckets() -> None:
-    latency = Latency()
-    assert latency.quantile(0.5) is None
-    for _ in range(99):
-        latency.observe(0.0015)
-    latency.observe(1e9)
-    assert latency.quantile(0.5) == latency.quantile(0.99) == 0.002 and latency.quantile(1.0) == float("inf")
-    assert latency.count == 100 and 0.002 in BUCKETS
 
 
 async def test_a_live_cluster_is_seen() -> None:

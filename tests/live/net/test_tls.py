@@ -82,7 +82,7 @@ def stranger(root: Path, change: Callable[[x509.CertificateBuilder], x509.Certif
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     key = ec.generate_private_key(ec.SECP256R1())
-    issuer = keys.read_certificate(root / "ca.crt")
+    issuer = keys.read_certificates(root / "ca.crt")[0]
     signer = load_pem_private_key((root / "ca.key").read_bytes(), None) if ca else key
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mallory")])
     now = datetime.datetime.now(datetime.UTC)
@@ -167,10 +167,10 @@ def test_a_member_cannot_make_members(tmp_path: Path, root: Path) -> None:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     signer = load_pem_private_key((root / "alice" / "alice.key").read_bytes(), None)
-    alice = keys.read_certificate(root / "alice" / "alice.crt")
+    alice = keys.read_certificates(root / "alice" / "alice.crt")[0]
     key = ec.generate_private_key(ec.SECP256R1())
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    made = keys._member_certificate(alice, signer, key.public_key(), "mallory", "publisher", 1)
+    made = keys._certificate("mallory", key.public_key(), 1, signer, alice, "publisher")
     chain = tmp_path / "chain.pem"
     chain.write_bytes(keys._pem(made) + keys._private_pem(key) + keys._pem(alice))
     server, _ = connect(contexts(root / "alice")[0], hostile(root, chain))

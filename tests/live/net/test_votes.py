@@ -75,7 +75,7 @@ async def test_two_with_a_memory_and_a_decision(tmp_path: Path, caplog: pytest.L
             a.abandon()
             await first._close()
             await until(lambda: not b.may_publish and b.council and b.council.missing, "the second loss")
-        with pytest.raises(whence.NoTicket, match=r"1 of 2 voters does not answer, 127\.0\.0\.1:7001 .*--force"):
+        with pytest.raises(whence.NoTicket, match=r"1 of 2 voters does not answer, 127\.0\.0\.1:7001 .*A lost ring"):
             async with b.publisher(timeout=1) as publisher:
                 await publisher.publish(b"three")
         await b.recreate(force=True)

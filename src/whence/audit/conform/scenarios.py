@@ -76,7 +76,8 @@ async def triangle(s: System) -> None:
         s.network.release([(reader, answerer)])
     if not await s.until(got_something, s.settings.hold_s):
         s.notes.append(f"{answerer} sent {reader} nothing while the question was withheld: little was shown")
-    s.network.set("hold", [(answerer, reader)])  # and requests cannot get it
+    if not s.settings.own_network:  # there what passed may be a part of the answer, or nothing but a sign of life
+        s.network.set("hold", [(answerer, reader)])  # and requests cannot get it
     await s.fence([reader])
     if s.history.has(reader, question.value):
         s.notes.append(f"{reader} got the question along with the answer: nothing could be withheld from it")

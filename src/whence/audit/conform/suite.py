@@ -108,6 +108,9 @@ async def _run(
             await system.close()
             if trace is not None:
                 _write(system, scenario, trace, Path(directory))
+    if settings.own_network and not system.network.handed:
+        why = "nothing came through the kit's proxies: reach the other nodes by the addresses in `peers`"
+        return ScenarioResult(scenario.name, NOT_SUPPORTED, [why]), system.features
     found = judge(system.history, system.features or ())
     reasons = [f"{f.rule}: {f.text}" for f in found] or reasons  # findings are more specific
     took = round(time.monotonic() - began, 3)

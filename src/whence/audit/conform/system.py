@@ -14,16 +14,17 @@ import os
 import signal
 import time
 from asyncio.subprocess import PIPE
-from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from whence.audit.conform.judge import NodeHistory, Publication, Reported
+from whence.audit.conform.network import NOT_OF_STREAMS, Link, Network, Proxies
 from whence.errors import AdapterError, UsageError
 
 Body = dict[str, Any]
@@ -51,11 +52,7 @@ UNAVAILABLE: Final = 11
 MAX_UNREAD: Final = 16 << 20
 """The most unread bytes of a node's input; beyond that it is considered hung."""
 STDERR_SHOWN: Final = 800
-MAX_KEPT: Final = 50_000
-"""The most messages held at a time, and the most remembered for a replay (the oldest are dropped)."""
 
-Link = tuple[str, str]
-"""(source, destination)."""
 RETRY_S = 0.05
 """Seconds before a refused publish is retried."""
 MAX_SAID = 100_000
@@ -75,6 +72,8 @@ class ConformSettings:
     scenarios take longer."""
     start_s: float = 30.0
     """How long a node may take to start."""
+    own_network: bool = False
+    """The nodes speak to each other themselves, through proxies of the kit."""
 
     def __post_init__(self) -> None:
         if not 3 <= self.nodes <= 100:
@@ -197,62 +196,6 @@ class NodeProcess:
             self._process.stdin.close()
 
 
-class Network:
-    """Links in one direction each, `pass`, `hold`, `lose` or `twice`. Nothing here takes time: a message is passed on
-    when it is sent, held until the scenario releases it, or lost."""
-
-    def __init__(self, hand_over: Callable[[str, bytes], bool], note: Callable[[str, str], None]) -> None:
-        """`hand_over(dest, line)` returns whether the node is running; `note(dest, text)` records changes of a link."""
-        self.handed: Counter[Link] = Counter()
-        self.lost: Counter[Link] = Counter()
-        """On links that lose."""
-        self._hand_over = hand_over
-        self._note = note
-        self._modes: dict[Link, str] = {}
-        self._held: list[tuple[Link, bytes]] = []
-        self._past: deque[tuple[Link, bytes]] = deque(maxlen=MAX_KEPT)
-
-    def route(self, link: Link, line: bytes) -> None:
-        """A node sends a message to another."""
-        match self._modes.get(link, "pass"):
-            case "hold":
-                self._held.append((link, line))
-                if len(self._held) > MAX_KEPT:
-                    raise AdapterError(f"more than {MAX_KEPT} messages were sent while links were held")
-            case "lose":
-                self.lost[link] += 1
-            case mode:
-                self._hand(link, line)
-                if mode == "twice":
-                    self._hand(link, line)
-
-    def set(self, mode: str, links: list[Link]) -> None:
-        """Set the mode of links; held messages stay held."""
-        for link in links:
-            self._modes[link] = mode
-            self._note(link[1], f"{mode} {link[0]} -> {link[1]}")
-
-    def release(self, links: list[Link], newest_first: bool = False) -> None:
-        """Pass on what is held on these links, and let them pass from now on."""
-        self.set("pass", links)
-        free = [each for each in self._held if each[0] in links]
-        self._held = [each for each in self._held if each[0] not in links]
-        for link, line in reversed(free) if newest_first else free:
-            self._hand(link, line)
-
-    def replay(self, dest: str) -> None:
-        """Repeat all messages to this node, the newest first."""
-        again = [line for link, line in self._past if link[1] == dest]
-        self._note(dest, f"replay {len(again)} messages")
-        for line in reversed(again):
-            self._hand_over(dest, line)
-
-    def _hand(self, link: Link, line: bytes) -> None:
-        if self._hand_over(link[1], line):
-            self.handed[link] += 1
-            self._past.append((link, line))
-
-
 class Failed(Exception):
     """The scenario cannot continue, because the system did not do what it must."""
 
@@ -291,7 +234,8 @@ class System:
         self.names = [f"n{i}" for i in range(1, settings.nodes + 1)]
         self.features = features
         self.history = NodeHistory()
-        self.network = Network(self._hand_over, self.history.fault)
+        self.network = Network(self.history.fault)
+        self._proxies = Proxies(self.names, self.network, self.fail) if settings.own_network else None
         self.notes: list[str] = []
         """Remarks about a passed scenario."""
         self._needs = needs
@@ -312,13 +256,21 @@ class System:
             self._processes[name] = await NodeProcess.start(name, self.command, errors, self)
             self.history.started(name, again=name in self.history.lives)
         asked = []
+        if self._proxies is not None:
+            await self._proxies.open()
         for name in names:
             home = self._directory / name
             home.mkdir(exist_ok=True)
             body = {"type": "init", "node_id": name, "node_ids": known, "join": join, "dir": str(home)}
+            if self._proxies is not None:
+                body["peers"] = self._proxies.peers(name)
             asked.append(self._send(name, body))
         for name, request in zip(names, asked, strict=True):
-            features = features_of(await self._answer(request, self.settings.start_s), name)
+            answer = await self._answer(request, self.settings.start_s)
+            features = features_of(answer, name)
+            if self._proxies is not None:
+                self._proxies.listens(name, answer.get("address"))
+                features = tuple(f for f in features if f not in NOT_OF_STREAMS)
             if self.features not in (None, features):
                 raise AdapterError(
                     f"{name} claims {', '.join(features) or 'nothing'}, another node or life "
@@ -330,7 +282,8 @@ class System:
     def _check_needs(self) -> None:
         missing = [f for f in self._needs if self.features is not None and f not in self.features]
         if missing:
-            raise Unsupported(f"needs {', '.join(missing)}, which the system does not claim")
+            or_shown = ", or a proxy cannot show" if self._proxies is not None else ""
+            raise Unsupported(f"needs {', '.join(missing)}, which the system does not claim{or_shown}")
 
     async def kill(self, name: str) -> None:
         """Kill a node (`kill -9`); its disk stays."""
@@ -341,6 +294,8 @@ class System:
         """Kill all nodes."""
         await asyncio.gather(*(process.kill() for process in self._processes.values()))
         self._processes.clear()
+        if self._proxies is not None:
+            await self._proxies.close()
 
     def claims(self, feature: str) -> bool:
         """Whether the system claims a feature."""
@@ -426,7 +381,7 @@ class System:
         if envelope.dest == CLIENT:
             self._said(name, envelope.body)
         elif envelope.dest in self.names:
-            self.network.route((name, envelope.dest), line)
+            self.network.route((name, envelope.dest), partial(self._hand_over, envelope.dest, line))
         else:
             raise AdapterError(f"{name} sent a message to {envelope.dest!r}, who does not exist: {shown(line)}")
         self._changed.set()

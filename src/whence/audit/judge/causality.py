@@ -28,7 +28,7 @@ import msgspec
 
 from whence.audit.judge import findings
 from whence.audit.judge.findings import EventName, Finding
-from whence.audit.judge.promises import DEFAULT, UNTOLD, Verdict, declared, promise
+from whence.audit.judge.promises import DEFAULT, Verdict, declared, promise
 from whence.errors import UsageError
 
 Key = Hashable
@@ -100,7 +100,7 @@ class Life(DeliveredState, array_like=True, kw_only=True):
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(Verdict))
     """Verdict -> events; IN_ORDER is not counted."""
     doubted: int = 0
-    """Of the UNKNOWN ones, those whose publisher's trace is not all here."""
+    """Of the UNKNOWN ones, those whose publish may be in a part of the trace that is not here."""
 
     def fill(self, origin: int, seq: int) -> Hole | None:
         """The hole that `seq` was in, if any; it is not in it any longer."""
@@ -216,14 +216,13 @@ class Causality(msgspec.Struct, array_like=True):
         if how != "genesis" and state is None and not unclear:
             raise UsageError(f"{member} cannot join by {how!r} from peer {peer!r} with token {token!r}: unknown here")
         life.alive, life.dropped = True, set()
-        if life.order != UNTOLD:
-            life.order = order
+        life.order = order
         if mine and peer in self.lives and peer != member:
             self.lives[peer].alive, self.lives[peer].superseded = False, True
         if how == "genesis":
             return
         if state is None:
-            self._forget(life)
+            self.forget(member)
         else:
             self._install(life, DeliveredState.copy(state), mine)
 
@@ -245,18 +244,12 @@ class Causality(msgspec.Struct, array_like=True):
         """The member has left or crashed: nothing more is due to it."""
         self.life(member).alive = False
 
-    def missing(self, member: str) -> None:
-        """Steps of the member are missing here: it may have delivered anything in them, or gone on from another state,
-        so that what it had before is delivered to it again. If they are its first ones, its order is not known."""
-        if member not in self.lives:
-            self.life(member).order = UNTOLD
-        self._forget(self.lives[member])
-
-    def _forget(self, life: Life) -> None:
+    def forget(self, member: str) -> None:
         """The member goes on from a state that is not known. What it delivered stays in the past of its publishes."""
+        life = self.life(member)
         life.seen = _maximum(life.seen, life.X)
         life.X = [0] * len(self.origins)
-        life.holes, life.passed, life.sure, life.dropped = {}, {}, set(), set()
+        life.holes, life.passed, life.sure = {}, {}, set()
 
     def life(self, member: str) -> Life:
         life = self.lives.get(member)
@@ -385,17 +378,14 @@ class Causality(msgspec.Struct, array_like=True):
         origin = self.origins[unit[0]]
         return EventName(str(origin.keys[unit[1] - 1]), origin.name, unit[1])
 
-    def explained(
-        self, member: str, step: int | None, key: Key, verdict: Verdict, doubt: str | None = None
-    ) -> Finding | None:
-        """The finding on the delivery just judged; None if the member's order allows it. `doubt`: the publisher of an
-        UNKNOWN one, if its trace is not all here."""
+    def explained(self, member: str, step: int | None, key: Key, verdict: Verdict) -> Finding | None:
+        """The finding on the delivery just judged; None if the member's order allows it."""
         rule = promise(self.lives[member].order).forbids.get(verdict)
         if rule is None:
             return None
         cause = self.cause
         if verdict is UNKNOWN or cause is None:
-            return findings.unknown(member, step, None if key is None else str(key), doubt)
+            return findings.unknown(member, step, None if key is None else str(key))
         return findings.of_delivery(rule, member, step, verdict, self.event(self.units[key][:2]), self.event(cause))
 
     def size(self, origin: int, seqs: Iterable[int]) -> int:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.audit.judge.promises import AGREEMENT, DROP, INTEGRITY, RATE, REUSED_ID, SILENCE, Verdict
+from whence.audit.judge.promises import AGREEMENT, DROP, IMPOSSIBLE, INTEGRITY, RATE, REUSED_ID, SILENCE, Verdict
 
 
 class EventName(NamedTuple):
@@ -19,11 +19,12 @@ class EventName(NamedTuple):
     origin: str
     """The member that published it."""
     seq: int
-    """Its number among that member's events, from 1."""
+    """Its number among that member's events in the trace, from 1. No sentence says it: where rows are missing the
+    member may have counted otherwise."""
 
     def __str__(self) -> str:
-        """`0:1.0.1:3@m0#1 (m0#1's 3rd)`."""
-        return f"{self.id} ({self.origin}'s {ordinal(self.seq)})"
+        """`0:1.0.1:3@m0#1`; an id that does not name its publisher: `e17 of m0#1`."""
+        return self.id if self.origin in self.id else f"{self.id} of {self.origin}"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ class Doubt(msgspec.Struct, frozen=True):
 NO_TRACE: Final = "no row of it is here"
 MISSING_STEPS: Final = "steps are missing in its trace"
 OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
-UNKNOWN_START: Final = "the state that it began with is not in the trace"
+UNKNOWN_START: Final = "a state that it began with or went on from is not in the trace"
 
 
 def why(here: bool, torn: bool, ended: bool) -> str:
@@ -96,22 +97,18 @@ def of_delivery(
     return Finding(rule=rule, member=member, step=step, event=event.id, witnesses=witnesses, sentence=said)
 
 
-def unknown(member: str, step: int | None, event: str | None, doubt: str | None = None) -> Finding:
-    """A delivery of what nobody has published. In doubt: the trace of its publisher is not all there."""
+def unknown(member: str, step: int | None, event: str | None) -> Finding:
+    """A delivery of what nobody has published."""
     said = f"{member} delivered {event or 'an event without an id'}, which nobody has published"
-    if doubt is not None:
-        said = f"{member} delivered {event}, whose publish is not in the trace of {doubt}"
     witnesses = (event,) if event is not None else ()
-    return Finding(
-        rule=INTEGRITY, member=member, step=step, event=event, witnesses=witnesses, sentence=said, doubt=doubt
-    )
+    return Finding(rule=INTEGRITY, member=member, step=step, event=event, witnesses=witnesses, sentence=said)
 
 
-def missed(member: str, first: EventName, more: int, holder: str | None, doubt: str | None = None) -> Finding:
-    """A live member never delivered `first`, nor `more` events after it. `holder`: a live member that has it; None: its
+def missed(member: str, first: EventName, more: int, there: bool, doubt: str | None = None) -> Finding:
+    """A live member never delivered `first`, nor `more` events after it. `there`: another one has it; otherwise its
     publisher is alive."""
     rest = f" nor the {more} after it" if more else ""
-    whose = f"{holder} did" if holder else "its publisher is alive"
+    whose = "another live member did" if there else "its publisher is alive"
     said = f"{member} never delivered {first}{rest}; {whose}"
     return Finding(rule=AGREEMENT, member=member, event=first.id, witnesses=(first.id,), sentence=said, doubt=doubt)
 
@@ -139,7 +136,10 @@ def reused(member: str, step: int | None, event: str) -> Finding:
     return Finding(rule=REUSED_ID, member=member, step=step, event=event, witnesses=(event,), sentence=said)
 
 
-def ordinal(n: int) -> str:
-    """1st, 2nd, 3rd, 11th."""
-    last = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{last}"
+def impossible(member: str, step: int | None, event: str | None) -> Finding:
+    """A step that waits for what waits for it: a delivery, or a join (without `event`). No execution leaves such a
+    trace."""
+    said = f"delivered {event} before it can have been published" if event else "began with a state not taken by then"
+    said = f"an impossible trace: {member} {said}; members wait for each other in a circle"
+    witnesses = (event,) if event else ()
+    return Finding(rule=IMPOSSIBLE, member=member, step=step, event=event, witnesses=witnesses, sentence=said)

@@ -5,8 +5,8 @@ A member **waits**: for a step of its own that is not here yet, for the publish 
 it begins with. A verdict depends only on the member's own steps and on the past of events, so it is the same whenever
 it is given. What waits at the end of the trace is released by `settle`.
 
-What the state grows with, besides `causality`: steps that wait. A trace that is not complete accuses nobody: a delivery
-whose publish may be in a part that is not here is in doubt (`Finding.doubt`).
+What the state grows with, besides `causality`: steps that wait. This is the judge of traces that grow, and of those
+that are whole. Where steps are missing for good, what follows them waits for ever: the arrays judge that.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from whence.audit.judge import findings, report
 from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState
-from whence.audit.judge.findings import EventName, Finding, why
+from whence.audit.judge.findings import EventName, Finding
 from whence.audit.judge.promises import Verdict
-from whence.audit.judge.tickets import Tenures, owner_of, two_owners, went_beyond
+from whence.audit.judge.tickets import Tenures, owner_of, two_owners
 from whence.audit.trace import Row, by_member
 from whence.errors import TraceError
 
@@ -75,14 +75,12 @@ class Judged(NamedTuple):
 
 class Follower(msgspec.Struct, array_like=True):
     """One run of one cluster. `feed` it rows in any order; a row may come twice. `complete`: once it is settled, the
-    rows of all members are here, to the end; what is missing did not happen."""
+    rows of all members are here, to the end; what is missing did not happen. Otherwise nobody is accused for it."""
 
     complete: bool = False
     causality: Causality = msgspec.field(default_factory=Causality)
     tickets: Tenures = msgspec.field(default_factory=Tenures)
     queues: dict[str, Queue] = {}
-    torn: dict[str, int] = {}
-    """Members with steps that are missing for good, and how many."""
     _used: dict[str, Use] = {}
     """Id without its owner -> its first use by time."""
     _waiting: dict[Cause, list[str]] = {}
@@ -92,8 +90,6 @@ class Follower(msgspec.Struct, array_like=True):
     _settled: bool = False
     _out: list[Judged] = []
     _findings: list[Finding] = []
-    _unknown: list[Row] = []
-    """Deliveries of what nobody has published so far."""
 
     # -- rows
 
@@ -129,23 +125,34 @@ class Follower(msgspec.Struct, array_like=True):
         self._ready = sorted(self.queues)
         out = self._run()
         while stuck := sorted(q.name for q in self.queues.values() if q.blocked):
-            given = {cause for q in self.queues.values() for step in q.ahead.values() for cause in _gives(step)}
-            given |= {("life", q.name) for q in self.queues.values() if q.ahead}
-            free = [m for m in stuck if self.queues[m].blocked not in given]
-            # Only a false trace has a circle. The first member whom others may wait for is released.
-            circle = [m for m in stuck if any(map(_gives, self.queues[m].ahead.values()))] or stuck
-            for member in free or circle[:1]:
-                self._release(self.queues[member])
+            given = {cause: q.name for q in self.queues.values() for step in q.ahead.values() for cause in _gives(step)}
+            given |= {("life", q.name): q.name for q in self.queues.values() if q.ahead}
+            waits = {m: self.queues[m].blocked or ("", "") for m in stuck}
+            free = [m for m in stuck if waits[m] not in given]
+            circle = stuck[:1]
+            for _ in () if free else 2 * stuck:  # whoever waits for a circle comes to it in so many steps
+                circle = [*circle, given[waits[circle[-1]]]][-len(stuck) :]
+            for member in free or [min(circle)]:
+                self._release(self.queues[member], bool(free))
             out += self._run()
         return out
 
-    def _release(self, queue: Queue) -> None:
-        """It waits no longer, although what it waits for has not happened."""
-        if queue.blocked is not None:
+    def _release(self, queue: Queue, possible: bool) -> None:
+        """It waits no longer, although what it waits for has not happened. Not `possible`: it waits for itself. What it
+        has then is not known, and nobody is accused of what follows from that."""
+        step = queue.ahead[queue.next]
+        assert queue.blocked is not None and step is not None
+        self._waiting[queue.blocked].remove(queue.name)
+        event = step.event if step.kind == "deliver" else None
+        if possible or event is None:
             self._released.add((queue.name, *queue.blocked))
-            self._waiting[queue.blocked].remove(queue.name)
-            queue.blocked = None
-            self._ready.append(queue.name)
+        else:
+            queue.ahead[queue.next] = None
+            self.causality.forget(queue.name)
+        if not possible:
+            self._findings.append(findings.impossible(queue.name, queue.next, event))
+        queue.blocked = None
+        self._ready.append(queue.name)
 
     def _run(self) -> list[Judged]:
         """The verdicts on what does not have to wait any longer."""
@@ -159,12 +166,7 @@ class Follower(msgspec.Struct, array_like=True):
         ahead = queue.ahead
         while ahead:
             if queue.next not in ahead:
-                if not self._settled:
-                    return
-                first = min(ahead)
-                self.causality.missing(queue.name)
-                self.torn[queue.name] = self.torn.get(queue.name, 0) + first - queue.next
-                queue.next = first
+                return
             step = ahead[queue.next]
             if step is not None:
                 queue.blocked = self._step(queue, step)
@@ -263,18 +265,19 @@ class Follower(msgspec.Struct, array_like=True):
     def _deliver(self, row: Row) -> None:
         causality, cause = self.causality, None
         verdict = causality.delivered(row.member, row.event)
+        life = causality.lives[row.member]
         if verdict is UNKNOWN:
             origin, seq = owner_of(row.event) or row.origin, None
-            self._unknown.append(row)
         else:
             number, seq, _ = causality.units[row.event]
             origin = causality.origins[number].name
-        if verdict is not IN_ORDER and verdict is not UNKNOWN:
+        if verdict is UNKNOWN and row.event is not None and not self.complete:
+            life.doubted += 1  # its publish may be in a part of the trace that is not here
+        elif verdict is not IN_ORDER:
             finding = causality.explained(row.member, row.lseq, row.event, verdict)
             if finding is not None:
                 self._findings.append(finding)
             cause = causality.event(causality.cause) if causality.cause is not None else None
-        life = causality.lives[row.member]
         if row.event in life.dropped:
             self._findings.append(findings.after_drop(row.member, row.lseq, row.event or ""))
         self._out.append(Judged(row.member, row.lseq, row.event, origin, seq, verdict, life.order, cause))
@@ -283,50 +286,19 @@ class Follower(msgspec.Struct, array_like=True):
 
     def findings(self) -> list[Finding]:
         """What was found since this was asked last: broken promises, and what is in doubt."""
-        for row in self._unknown:
-            doubt = self._doubt(row)
-            if doubt is not None:
-                self.causality.lives[row.member].doubted += 1
-            finding = self.causality.explained(row.member, row.lseq, row.event, UNKNOWN, doubt)
-            if finding is not None:
-                self._findings.append(finding)
         for pair in self.tickets.overlaps():
             self._findings.append(two_owners(*pair, self._vague))
-        out, self._findings, self._unknown = self._findings, [], []
+        out, self._findings = self._findings, []
         return out
 
     def _vague(self, member: str) -> bool:
         life = self.causality.lives.get(member)
         return life is not None and life.sure is not None
 
-    def _doubt(self, row: Row) -> str | None:
-        """The member in whose trace the publish of this event may be missing; None: nobody has published it."""
-        if row.event is None:
-            return None
-        owner = owner_of(row.event) or row.origin or findings.NOBODY
-        if owner in self.torn:
-            return owner
-        if self.complete:
-            return None
-        queue = self.queues.get(owner)
-        return None if queue is not None and (queue.ended or self._went_beyond(row.event, owner)) else owner
-
-    def _went_beyond(self, event: str, owner: str) -> bool:
-        """The owner has published later numbers: this one is not in a part of its trace that was cut off."""
-        life = self.causality.lives.get(owner)
-        count = len(self.causality.origins[life.origin].keys) if life is not None and life.origin >= 0 else 0
-        return went_beyond(event, count, self.tickets.last(event, owner))
-
-    def _why(self, member: str) -> str:
-        queue = self.queues.get(member)
-        return why(queue is not None, member in self.torn, self.complete or (queue is not None and queue.ended))
-
     def report(self, found: Iterable[Finding] = ()) -> report.Report:
         """The run so far; `found`: what `findings` gave before."""
         every = [*found, *self.findings()]
-        done = report.report(
-            self.causality, every, settled=self._settled, complete=self.complete, missing=self.torn, why=self._why
-        )
+        done = report.report(self.causality, every, settled=self._settled and self.complete)
         done.tenures = len(self.tickets.tenures)
         return done
 
@@ -342,7 +314,8 @@ def _gives(step: Row | None) -> list[Cause]:
 
 def judge(rows: Iterable[Row], *, complete: bool = True, each: Callable[[Judged], None] | None = None) -> report.Report:
     """The verdict on the trace of one run of one cluster, rows in any order; `each` is told about every delivery.
-    `complete`: what is missing in the trace did not happen; a missing step is a TraceError. Else it puts in doubt."""
+    `complete`: what is missing in the trace did not happen; a missing step is a TraceError. Otherwise nobody is accused
+    of what nobody published, or of what a member lacks at the end, and what follows a missing step is not judged."""
     rows = list(rows)
     if len(several := {(row.run, row.cluster) for row in rows}) > 1:
         first, other = sorted(several)[:2]

@@ -16,6 +16,7 @@ rate       too many inverted    `probabilistic`                        a cluster
 drop       after a drop         everybody                              what a member dropped it does not deliver
 reused id  -                    everybody                              an event id is used once
 two owners -                    everybody                              a ticket has one owner at a time
+impossible -                    everybody                              no step waits for what waits for it
 ========== ==================== ====================================== ===========================================
 
 `causal` and `reliable` include `fifo`: an inversion of one publisher's events breaks the rule `causal` there. `causal`
@@ -63,8 +64,8 @@ INVERSIONS: Final = frozenset((Verdict.INVERTED, Verdict.FIFO_INVERTED))
 
 INTEGRITY, FIFO, CAUSAL, GAP = "integrity", "fifo", "causal", "gap"
 AGREEMENT, SILENCE, DROP, RATE = "agreement", "silence", "drop", "rate"
-REUSED_ID, TWO_OWNERS = "reused id", "two owners"
-RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, SILENCE, DROP, RATE, REUSED_ID, TWO_OWNERS)
+REUSED_ID, TWO_OWNERS, IMPOSSIBLE = "reused id", "two owners", "impossible"
+RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, SILENCE, DROP, RATE, REUSED_ID, TWO_OWNERS, IMPOSSIBLE)
 
 SILENT: Final = 20
 """A member may lose events. One that has none of others is only held silent if other live members have at least so

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from whence.audit.judge import findings
 from whence.audit.judge.causality import Causality, Life
 from whence.audit.judge.findings import UNKNOWN_START, Doubt, Finding
-from whence.audit.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
+from whence.audit.judge.promises import CAUSAL, FIFO, GAP, INTEGRITY, RULES, SILENT, Verdict, promise
 
 KEPT = 5
 """Findings of each rule that are explained. All are counted."""
-_COUNTED_HERE = (AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
+_BY_VERDICT = (CAUSAL, FIFO, INTEGRITY, GAP)  # the others are counted by finding
 
 
 @dataclass
@@ -101,29 +101,24 @@ def report(
     found: Iterable[Finding] = (),
     *,
     settled: bool = True,
-    complete: bool = True,
-    missing: Mapping[str, int] | None = None,
     waiting: Mapping[str, Collection[object]] | None = None,
-    why: Callable[[str], str] = lambda member: UNKNOWN_START,
 ) -> Report:
     """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. `settled`: nothing
-    is under way any more, so what is not delivered is lost. `complete`: the steps of all members are here, to the end;
-    else what they lack may be in steps that are not. `missing`: member -> how many of its steps are missing. `waiting`:
-    member -> keys of what it has received and holds back, as its order may: it is not lost. `why`: what is the
-    matter with the trace of a member."""
+    is under way any more, so what is not delivered is lost. `waiting`: member -> keys of what it has received and holds
+    back, as its order may: it is not lost."""
     members = {name: _counts(judged, life) for name, life in judged.lives.items()}
     broken: Counter[str] = Counter()
     for life in judged.lives.values():
         for verdict, rule in promise(life.order).forbids.items():
             broken[rule] += life.counts[verdict] - (life.doubted if verdict is Verdict.UNKNOWN else 0)
     kept: dict[str, list[Finding]] = {}
-    doubtful = Counter(missing or {})
-    lost = [*_lost(judged, members, complete, waiting or {}), *_silent(judged, complete)] if settled else []
+    doubtful = Counter[str]()
+    lost = [*_lost(judged, members, waiting or {}), *_silent(judged)] if settled else []
     for events, finding in [*((1, f) for f in found), *lost]:
         if finding.doubt is not None:
             doubtful[finding.doubt] += events
             continue
-        if finding.rule in _COUNTED_HERE:
+        if finding.rule not in _BY_VERDICT:
             broken[finding.rule] += events
         of = kept.setdefault(finding.rule, [])
         if len(of) < KEPT:
@@ -134,7 +129,7 @@ def report(
         live=[name for name, life in judged.lives.items() if life.alive],
         broken={rule: broken[rule] for rule in RULES if broken[rule]},
         findings=[f for rule in RULES for f in kept.get(rule, ())],
-        doubts=[Doubt(member, why(member), n) for member, n in sorted(doubtful.items())],
+        doubts=[Doubt(member, UNKNOWN_START, n) for member, n in sorted(doubtful.items())],
     )
 
 
@@ -154,7 +149,7 @@ def _counts(judged: Causality, life: Life) -> Counts:
 
 
 def _lost(
-    judged: Causality, members: dict[str, Counts], complete: bool, waiting: Mapping[str, Collection[object]]
+    judged: Causality, members: dict[str, Counts], waiting: Mapping[str, Collection[object]]
 ) -> Iterator[tuple[int, Finding]]:
     """Counts what live members never delivered though it was due to them. Yields what of that breaks agreement: another
     live member has it, or its publisher is alive; and how many events that are."""
@@ -173,14 +168,13 @@ def _lost(
             counts.disagreements += judged.size(o, due - nobody)
             if not promise(life.order).agreement:
                 continue
-            doubt = None if complete and life.sure is None else life.name
+            doubt = None if life.sure is None else life.name
             for some in _runs(due if published_by.alive else due - nobody):
-                holder = min((other.name for other in live if other.has((o, some[0]))), default=None)
-                events = judged.size(o, some)
-                yield events, findings.missed(life.name, judged.event((o, some[0])), events - 1, holder, doubt)
+                events, first = judged.size(o, some), judged.event((o, some[0]))
+                yield events, findings.missed(life.name, first, events - 1, some[0] not in nobody, doubt)
 
 
-def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:
+def _silent(judged: Causality) -> Iterator[tuple[int, Finding]]:
     """Live members without agreement that have nothing of others; and 1 each."""
     live = [life for life in judged.lives.values() if life.alive]
     most = [max(seqs) for seqs in zip(*(life.X for life in live), strict=True)]
@@ -188,7 +182,7 @@ def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:
         others = [o for o in range(len(most)) if o != life.origin]
         events = sum(most[o] for o in others)
         if events >= SILENT and not promise(life.order).agreement and not any(life.X[o] for o in others):
-            yield 1, findings.silent(life.name, events, None if complete and life.sure is None else life.name)
+            yield 1, findings.silent(life.name, events, None if life.sure is None else life.name)
 
 
 def _runs(seqs: set[int]) -> list[list[int]]:

@@ -172,12 +172,6 @@ class Tenures(msgspec.Struct, array_like=True):
         tenure.end, tenure.last, tenure.last_unit = max(tenure.end, row.t_ns), event, unit
         tenure.first = tenure.first or event
 
-    def last(self, event: str, owner: str) -> str | None:
-        """The last event that the owner of an id has published in the same tenure."""
-        named = parse_id(event)
-        tenure = self.tenures.get((named.ticket, named.incarnation, owner)) if named is not None else None
-        return tenure.last if tenure is not None else None
-
     def overlaps(self) -> list[Pair]:
         """The tenures that are now seen to overlap, each later one once."""
         found: list[Pair] = []

@@ -105,10 +105,7 @@ def _headline(violations: int, delivered: int, inverted: int, unsure: str, said:
     elif unsure:
         kind, text = "empty", f"No violation found; {unsure}"
     elif inverted:
-        kind, text = (
-            "empty",
-            f"Promises were kept; {_n(inverted, 'inversion')} at members that asked for no causal order",
-        )
+        kind, text = "empty", f"No promise was broken; {_n(inverted, 'inversion')} where no causal order was asked for"
     else:
         kind, text = "good", "Order held: every promise was kept"
     return f'<p class="verdict {kind}">{escape(text)}</p><p class="said">{escape(said)}.</p>'
@@ -143,13 +140,14 @@ def _cards(facts: Facts) -> str:
     worst = charts.span(late[min(len(late) - 1, int(len(late) * 0.99))]) if late else "-"
     promised = [order for order, promise in PROMISES.items() if Verdict.INVERTED in promise.forbids]
     broken = sum(n.get("inverted", 0) for order, n in facts.found.by_order.items() if order in promised)
-    inverted = facts.found.verdicts["inverted"]
+    other = facts.found.verdicts["inverted"] - broken
+    where = "at members that asked for causal order" + f"; {other:,} at others" * bool(other)
     cards = [
         ("published", f"{sum(facts.curves['published']):,}", ""),
         ("delivered", f"{facts.found.verdicts.total():,}", ""),
         ("lost", f"{facts.found.lost:,}", "never came to a member that was there all the time"),
         ("recovered", f"{sum(facts.curves['recovered']):,}", "lost by gossip, pulled back from a peer"),
-        ("inversions", f"{inverted:,}", f"{broken:,} of them at members that asked for causal order"),
+        ("inversions", f"{broken:,}", where),
         ("latency, half within", half, f"99 % within {worst}" if late else ""),
     ]
     return "".join(

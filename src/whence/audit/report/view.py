@@ -24,7 +24,7 @@ from whence.audit.trace import Row
 MOST: Final = 30_000
 """Steps of a view."""
 FINDINGS: Final = 20
-FEW: Final = 2_000
+OTHERS: Final = 2_000
 """Steps on the pages of other runs than the worst."""
 View = tuple[tuple[str, str], bytes, int, RunVerdicts]
 """The run and its cluster, the steps that can be shown (Arrow), the time around which they are, and what was found;

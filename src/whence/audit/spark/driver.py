@@ -34,7 +34,7 @@ from whence.audit.judge.batch.audited import warm
 from whence.audit.judge.batch.coding import Run
 from whence.audit.report import render
 from whence.audit.report.facts import Overview, RunLine
-from whence.audit.report.view import FEW, MOST, facts
+from whence.audit.report.view import MOST, OTHERS, facts
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import BLOCKS, NOTICE, REFUSED, judge_pieces, judged, of_pieces, packed
 from whence.audit.spark.findings import (
@@ -79,6 +79,8 @@ ROW_BYTES: Final = 200
 """About what a worker takes for a row while it judges."""
 STORED_BYTES: Final = 5
 """About what a row takes in a Parquet file, where it takes least."""
+FEW: Final = 5_000_000
+"""Rows that this process judges before Spark would have: Spark takes ten seconds to start."""
 EVERY: Final = 5.0
 """Seconds from one word about progress to the next."""
 
@@ -93,6 +95,7 @@ def audit_files(
     out: Anywhere,
     *,
     spark: SparkSession | Callable[[], SparkSession] | None = None,
+    few: int = 0,
     progress: Progress = lambda what: None,
     giant: int | None = None,
     metrics: bool = False,
@@ -104,10 +107,10 @@ def audit_files(
     """Audit the traces at these places and write the tables and the page (`report.html`) into `out`, all or none.
     Paths are of this machine, or URIs (`whence.audit.spark.place`). TraceError if nothing can be read.
 
-    `spark`: a session, or a function that starts one; None: judge in this process, about 200 bytes a row. `progress` is
-    told what is going on. `giant`: rows above which a run is spread over workers (0: every run is), by default as many
-    as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as every row with
-    all its columns goes through Spark. `complete`, `error_rate`: see `audit`. `sparse`: `verdicts` has only what is not
+    `spark`: a session, or a function that starts one; None: judge in this process, about 200 bytes a row. `few`: below
+    so many rows none is started (`FEW`: where that is faster). `progress` is told what is going on. `giant`: rows above
+    which a run is spread over workers (0: every run is), default: what fits into a worker's memory. `metrics`: measure,
+    too; that takes many times as long. `complete`, `error_rate`: see `audit`. `sparse`: `verdicts` has only what is not
     in order; writing every verdict is a third of the work. `command`: for the page: what made it."""
     terms = Terms(complete, error_rate)
     if metrics and spark is None:
@@ -121,7 +124,7 @@ def audit_files(
     rows = sum(piece.rows for piece in pieces)
     progress(f"{len(files):,} files with about {rows:,} rows")
     if callable(spark):
-        spark = _started(spark, rows, progress)
+        spark = _started(spark, rows, progress) if metrics or rows >= few else None
     with staging(out):
         work = Work(out, terms, sparse, progress)
         work.collect([as_files(work.out, "files").emit([refused(ingest.bad_table(bad))])])
@@ -263,7 +266,9 @@ class Work:
                 back="" if first else f"../{PAGE}",
             )
             make_directory(join(self.out, PAGES) if not first else self.out)
-            replace_bytes(join(self.out, file), render(facts(data, overview, command, MOST if first else FEW)).encode())
+            replace_bytes(
+                join(self.out, file), render(facts(data, overview, command, MOST if first else OTHERS)).encode()
+            )
         for name in names_in(join(self.out, PAGES)):
             if f"{PAGES}/{name}" not in files and OURS.fullmatch(name):
                 remove(join(self.out, PAGES, name))

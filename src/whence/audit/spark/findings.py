@@ -26,9 +26,9 @@ from whence.audit.judge.batch import audited as judged_runs
 from whence.audit.judge.batch import tables as results
 from whence.audit.judge.batch.coding import code, codes, picked
 from whence.audit.judge.batch.compiled import interpreted
+from whence.audit.judge.batch.rates import UNDECIDED, Rate
 from whence.audit.judge.findings import Doubt
 from whence.audit.judge.promises import DEFAULT, NAMES
-from whence.audit.judge.rates import UNDECIDED, Rate
 from whence.audit.report.facts import RunLine
 from whence.audit.report.view import runs_in, view
 from whence.audit.spark import ingest
@@ -103,14 +103,12 @@ class Summary:
     """Steps of members that no row tells of: verdicts there are given in doubt for the member."""
     assumed: int = 0
     """Members that are held to `DEFAULT` because no row tells their order."""
-    circles: int = 0
-    """Members that waited for what waited for them: no execution can have left such a trace."""
     doubts: int = 0
     """Deliveries, events and steps that cannot be judged: the traces of some members are not all here."""
     unjudged: list[str] = field(default_factory=list)
     """The first of these doubts, in words."""
     rates: dict[str, int] = field(default_factory=dict)
-    """Error rates of runs, by outcome (`whence.audit.judge.rates`)."""
+    """Error rates of runs, by outcome (`whence.audit.judge.batch.rates`)."""
     rated: list[str] = field(default_factory=list)
     """The first of them, in words."""
     quarantined: int = 0
@@ -227,7 +225,7 @@ def judge_runs(table: pa.Table, terms: Terms) -> RunFindings:
             "doubts": results.doubts_table(doubts, runs),
             "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
         }
-    said = {"runs": len(runs), "published": len(a.coded.known.origin), "circles": a.circles}
+    said = {"runs": len(runs), "published": len(a.coded.known.origin)}
     table = told(table)
     said |= {"rows": table.num_rows, "assumed": assumed(table, a.coded.order, a.coded.there())}
     return RunFindings(found, summed(found, repeated=a.coded.repeated, **said), table)

@@ -199,9 +199,9 @@ def _outlined(terms: Terms, part: _Part) -> Iterator[pa.RecordBatch]:
 def _rebuilt(terms: Terms, part: _Part) -> Iterator[RunFindings]:
     outlines = [_thawed(one) for one in _emptied(part.blocks)]
     with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
-        shared, found, circles = pieces.rebuilt(outlines, _thawed(part.before[0]), terms.complete)
+        shared, found = pieces.rebuilt(outlines, _thawed(part.before[0]), terms.complete)
     made = {"violations": tables.violations_table(found, [part.run])}
-    yield RunFindings(made, summed(made, circles=circles))
+    yield RunFindings(made, summed(made))
     for what, blob in _passed(shared):
         yield RunFindings({}, Summary(), passed=(*part.run, what, blob))
 

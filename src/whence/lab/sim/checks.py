@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from whence.lab.sim.stage import Stage
     from whence.lab.sim.tally import Tally
 
+INVERSION = "inversion"
+"""Kind of what is wrong for a reader, and for no promise: a delivery before its cause at a member that may have it."""
 QUIET_ROUNDS = 60
 """Rounds without faults after which nobody may still ask for a ticket."""
 
@@ -72,6 +74,8 @@ class Checks:
         self._gave_up: set[MemberId] = set()
         self._counting: dict[tuple[int, MemberId, int], tuple[str, ...]] = {}
         self._acknowledged: list[list[str]] = [[] for _ in stage.clusters]
+        self.inversion: Violation | None = None
+        """The first at a member that may have it; no violation."""
 
     def violation(self, kind: str, what: str, instance: Instance | None = None) -> Violation:
         stage = self.stage
@@ -133,6 +137,9 @@ class Checks:
             self.tally.inverted(instance, out)
             if out.alert < 4 and instance.order == "probabilistic":
                 raise self.violation("alert", f"{frame.names()[0]} is inverted, and Algorithm 4 says nothing", instance)
+            if self.inversion is None:
+                what = f"{frame.names()[0]} came after what depends on it, as {instance.order} order allows"
+                self.inversion = self.violation(INVERSION, what, instance)
         cut_off = instance.host.name in self.stage.liars[instance.cluster]
         if verdict is Verdict.OVER_GAP and (instance.id in self._gave_up or cut_off):
             return

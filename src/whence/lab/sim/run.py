@@ -28,6 +28,8 @@ class Simulated(msgspec.Struct, frozen=True):
     report: RunReport
     violation: Violation | None
     schedule: Schedule
+    inversion: Violation | None = None
+    """The first delivery before its cause at a member whose order allows that."""
 
 
 def run_id(loaded: Loaded, seed: int) -> str:
@@ -63,7 +65,8 @@ def run(
     seed = loaded.scenario.seed if seed is None else seed
     world = World(loaded, seed, schedule=schedule, make=make, watch=watch, sink=sink)
     violation = play(world, progress)
-    return Simulated(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)
+    report = world.tally.report(loaded.name, str(violation) if violation else None)
+    return Simulated(report, violation, world.schedule, world.checks.inversion)
 
 
 COUNTS = ("published", "delivered", "lost", "late", "over_gap", "inversions", "given_up", "asked", "recovered")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from importlib.resources import files
@@ -15,7 +16,7 @@ from whence.core.config import Config, Positive, Settings, defaults
 from whence.core.order import Contract
 from whence.errors import ConfigError
 from whence.lab.sim.actions import KINDS, Action, names_in, read_action, write_action
-from whence.lab.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
+from whence.lab.sim.settings import Count, Duration, Share, Size, parse_duration, read, show_duration, to_toml, write
 
 Rate = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -278,28 +279,29 @@ def load(name: str | Path, data: Path | None = None, settings: Mapping[str, Any]
 
     `data` overrides the file of the recorded latencies. `settings` override single values: the name of one is its place
     in the file, such as `network.loss`, or `cluster.order` (of every cluster)."""
-    table, path = _read(name)
+    text, path = _text(name)
+    table = _table_of(text, name)
     for key, value in (settings or {}).items():
         _put(table, key.split("."), value)
     if data is not None:
         _put(table, ["network", "file"], str(data.absolute()))
-    return _parse(table, path)
+    return _parse(table, path, "" if settings else text)
 
 
 def parse(text: str, path: str = "") -> Loaded:
     """Read scenario text; every error names the file and the key."""
-    return _parse(_table_of(text, path or "scenario"), path)
+    return _parse(_table_of(text, path or "scenario"), path, text)
 
 
-def _read(name: str | Path) -> tuple[dict[str, Any], str]:
-    """The table of a scenario, and its path."""
+def _text(name: str | Path) -> tuple[str, str]:
+    """The text of a scenario, and its path."""
     # A packaged one is a resource, because on Spark workers this package is a zip file.
     path = Path(name)
     place = path if path.suffix == ".toml" or path.exists() else _PACKAGED / f"{name}.toml"
     if place is not path and not place.is_file():
         raise ConfigError(f"no scenario {str(name)!r}: give a .toml file or one of: {', '.join(packaged())}")
     try:
-        return _table_of(place.read_text(encoding="utf-8"), name), str(place)
+        return place.read_text(encoding="utf-8"), str(place)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot read scenario {name}: {reason}") from None
@@ -318,7 +320,7 @@ def _table_of(text: str, name: str | Path) -> dict[str, Any]:
         return {**below, **above, **{k: merged(below[k], above[k]) for k in tables}}
 
     base = table.pop("base", None)
-    return table if base is None else merged(_read(base)[0], table)
+    return table if base is None else merged(_table_of(_text(base)[0], base), table)
 
 
 def _put(table: dict[str, Any], place: list[str], value: object) -> None:
@@ -336,11 +338,34 @@ def _put(table: dict[str, Any], place: list[str], value: object) -> None:
         _put(inner, rest, value)
 
 
-def _parse(table: dict[str, Any], path: str) -> Loaded:
+def _parse(table: dict[str, Any], path: str, text: str) -> Loaded:
     try:
         return _loaded(table, path)
     except ConfigError as error:
-        raise ConfigError(f"{path or 'scenario'}: {error}") from None
+        raise ConfigError(f"{path or 'scenario'}: {_line(text, str(error))}{error}") from None
+
+
+_PLACE = re.compile(r"(?:unknown key '|at `|^(?!expected|object))(\w+)(?:\[(\d+)\])?(?:\.(\w+))?", re.IGNORECASE)
+"""A key in the words of an error."""
+
+
+def _line(text: str, said: str) -> str:
+    """Where the key stands that an error names (`fault[2].who`, `network.loss`); nothing if that is not to be seen."""
+    found = _PLACE.search(said)
+    table, index, key = found.groups() if found else ("", None, None)
+    lines = text.splitlines()
+    heads = [n for n, line in enumerate(lines) if re.match(rf"\s*(\[+\s*)?{table}\s*[].=]", line)]
+    if len(heads) == 1 and index is not None:  # [[fault]] once; or `fault = [`, with a table on each line
+        heads = [n for n in range(heads[0], len(lines)) if lines[n].lstrip().startswith(("[[", "{"))] or heads
+    if int(index or 0) >= len(heads) or (index is None and len(heads) > 1):
+        return ""
+    at = heads[int(index or 0)]
+    for n in range(at + 1, len(lines)):
+        if lines[n].lstrip().startswith("["):
+            break
+        if key and re.match(rf"\s*{key}\s*=", lines[n]):
+            at = n
+    return f"line {at + 1}: "
 
 
 def _loaded(table: dict[str, object], path: str) -> Loaded:
@@ -392,8 +417,8 @@ def check(scenario: SimScenario, actions: tuple[Action, ...]) -> None:
     for cluster in scenario.cluster:
         _check_cluster(scenario, cluster, want)
     clusters = [c.name for c in scenario.cluster]
-    for action in actions:
-        where = f"{type(action).__struct_config__.tag} at {action.at} ns"
+    for number, action in enumerate(actions):
+        where = f"fault[{number}] ({type(action).__struct_config__.tag} at {show_duration(action.at)})"
         for name in names_in(action):
             want(name, where)
         if getattr(action, "cluster", "") not in ("", *clusters):

@@ -15,7 +15,7 @@ import msgspec
 
 from whence.core.member import Member
 from whence.lab.sim.actions import Action, Partition, PublishAction, Schedule, names_in, show
-from whence.lab.sim.checks import Violation
+from whence.lab.sim.checks import INVERSION, Violation
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import Clocks, Loaded, NetworkSettings, ScenarioCluster, SimScenario, dump
 from whence.lab.sim.world import MakeMember
@@ -40,9 +40,10 @@ class Shrunk(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The actions and the violation, for people."""
         names = self.loaded.scenario.names
+        wrong = "" if self.violation.kind == INVERSION else "VIOLATION "
         return (
             f"{len(names)} processes: {' '.join(names)}\n{show(self.schedule)}\n"
-            f"{self.violation.at / 1e9:10.4f}s  VIOLATION {self.violation}"
+            f"{self.violation.at / 1e9:10.4f}s  {wrong}{self.violation}"
         )
 
     def toml(self) -> str:
@@ -61,7 +62,7 @@ def shrink(
     budget: int = 300,
     progress: Progress | None = None,
 ) -> Shrunk:
-    """Shrink a failing run, in at most `budget` runs."""
+    """Shrink a failing run, or one with an inversion that no promise forbids, in at most `budget` runs."""
     scenario = _explicit(loaded.scenario, seed)
     return _Shrinker(scenario, loaded.path, violation, list(schedule), make, budget, progress).shrink()
 
@@ -99,9 +100,10 @@ class _Shrinker:
         outcome = run(self._loaded(scenario, actions), scenario.seed, make=self.make)
         if self.progress is not None:
             self.progress(self.runs, len(self.actions))
-        if outcome.violation is None or outcome.violation.kind != self.violation.kind:
+        found = outcome.inversion if self.violation.kind == INVERSION else outcome.violation
+        if found is None or found.kind != self.violation.kind:
             return False
-        self.scenario, self.actions, self.violation = scenario, list(actions), outcome.violation
+        self.scenario, self.actions, self.violation = scenario, list(actions), found
         return True
 
     def _fewer_actions(self) -> None:

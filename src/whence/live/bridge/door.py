@@ -12,8 +12,8 @@
 
 Client and door talk over a stream that is protected like those of members, by a secret or certificates of its own:
 clients need not hold the cluster's. A door sees what is delivered because the application reads its events through
-`Door.read`. It holds a ticket for as long as it is open: a ring of few coordinators does not survive the crash of one
-(docs/ring.md).
+`Door.read`. It publishes as any member does, with a ticket that it gives to whoever waits while no client has anything
+to say.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, U
 from whence.live.api import Cluster
 from whence.live.bridge.envelope import FromClient, Reader, Said, wrap
 from whence.live.events import Event
-from whence.live.net.guard import Guard
+from whence.live.net.guard import Guard, Secret
 from whence.live.net.keys import PUBLISHER, Keys
 from whence.live.net.listener import Listener
 from whence.live.net.queues import Signal
@@ -153,7 +153,7 @@ class Door:
         reader: Reader,
         listen: str = "127.0.0.1:0",
         *,
-        secret: bytes | str | None = None,
+        secret: Secret | None = None,
         tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
     ) -> None:
@@ -337,7 +337,7 @@ class Client:
         cluster: str,
         via: Sequence[str],
         *,
-        secret: bytes | str | None = None,
+        secret: Secret | None = None,
         tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
         client: str | None = None,

@@ -11,8 +11,10 @@ import asyncio
 import os
 import random
 import time
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -26,7 +28,7 @@ from whence.live.api import Cluster, Options, create, join
 from whence.live.events import Event
 from whence.live.fleet.channel import Channel, program
 from whence.live.fleet.task import MemberSpec, Pace, Task, payload, published_at
-from whence.live.metrics import Latency, health, wishes
+from whence.live.metrics import health, wishes
 from whence.live.net.transport import Faults
 
 HEARD: Final = 16
@@ -90,6 +92,25 @@ async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[J
             members.clusters.append(await stack.enter_async_context(entry))
             members.faults.append(faults)
         yield members
+
+
+BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, float("inf"))
+"""Upper bounds of a histogram of latencies, in seconds."""
+
+
+class Latency:
+    """How long events took, in buckets."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(BUCKETS)
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+
+    def quantile(self, q: float) -> float | None:
+        """The upper bound of the bucket in which it lies; None without measurements, infinite beyond the buckets."""
+        sums = list(accumulate(self.counts))
+        return BUCKETS[bisect_left(sums, q * sums[-1])] if sums[-1] else None
 
 
 class Application:
@@ -158,8 +179,9 @@ class Application:
     def look(self, deep: bool) -> dict[str, Any]:
         """The state as in `/health`; `deep` adds what the soaks need."""
         name, node = self.cluster.name, self.cluster._node
-        whole: dict[str, Any] = health([self.cluster], self.checks, {name: self.latency})
-        found = {"ok": whole["ok"], "reasons": whole["reasons"], **whole["clusters"][name]}
+        whole: dict[str, Any] = health([self.cluster], self.checks)
+        late = {"p50_s": self.latency.quantile(0.5), "p99_s": self.latency.quantile(0.99)}
+        found = {"ok": whole["ok"], "reasons": whole["reasons"], **whole["clusters"][name], **late}
         if deep:
             council = self.cluster.council
             found |= {

@@ -16,6 +16,9 @@ from whence.core.ring.messages import Voter
 from whence.errors import UsageError
 from whence.live.net.node import Node
 
+FORCE_AFTER_S = 60.0
+"""Seconds for which voters have to be missing before operator override is mentioned: most of them come back."""
+
 
 class CouncilVoter(msgspec.Struct, frozen=True):
     """A voter, as far as this member knows."""
@@ -26,7 +29,7 @@ class CouncilVoter(msgspec.Struct, frozen=True):
     missing: bool
     """It does not answer."""
     missing_for: float = 0.0
-    """Seconds; 0 also where only the view shows that it is gone."""
+    """Seconds, while this process ran."""
 
 
 class CouncilStatus(msgspec.Struct, frozen=True):
@@ -38,8 +41,11 @@ class CouncilStatus(msgspec.Struct, frozen=True):
     voters: tuple[CouncilVoter, ...]
     me: MemberId = ""
     """This process as a voter; empty: it is none."""
-    here: str = ""
-    """This process's address."""
+    decides: str = ""
+    """For advice: the address of a member that can create the ring again, the options of the cluster's keys, and the
+    directory from which this process remembers a council, if it does."""
+    keys: str = ""
+    memory: str = ""
 
     @property
     def missing(self) -> tuple[CouncilVoter, ...]:
@@ -91,12 +97,18 @@ class CouncilStatus(msgspec.Struct, frozen=True):
             if back
             else "No memory of their votes is kept, so starting them again does not help"
         )
+        if self.memory:
+            start += (
+                f" (they are remembered in {self.memory}; if that was another cluster of this name, remove it first)"
+            )
         one = len(self.missing) == 1
+        force = f"whence node --cluster {self.cluster} --force --contact {self.decides} {self.keys}"
+        patient = all(voter.missing_for >= FORCE_AFTER_S for voter in self.missing)
+        lost = f"If gone for good, a person has to say so: {force}"
         return (
             f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, "
             f"{_listed(who, 'and')}; {'it' if one else 'they'} may live on the other side of a cut. {start}. "
-            f"If gone for good, a person has to say so: "
-            f"whence node --cluster {self.cluster} --force --contact {self.here}"
+            f'{lost if patient else "If they stay away, see"} docs/operations.md, "A lost ring"'
         )
 
     def _help(self) -> str:
@@ -112,24 +124,31 @@ def _listed(names: list[str], last: str) -> str:
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def council_of(member: Member, now: int) -> CouncilStatus | None:
-    """The council as this member sees it; None: this cluster's ring has none."""
-    ring = member.ring
+def council_of(node: Node, now: int) -> CouncilStatus | None:
+    """The council as this member sees it; None: this cluster's ring has none. A process that has just stood still has
+    heard nobody for as long, which says nothing of them."""
+    member, ring = node.member, node.member.ring
     if not isinstance(ring, CouncilRing):
         return None
-    silent, seen = ring.silent(now), {address_of(m) for m in member.members()}
-    gone = (
-        set()
-        if member.config.cast.view == "partial"
-        else {v for v in ring.councils.members() if address_of(v) not in seen}
-    )
+    silent: dict[MemberId, float] = {}
+    if now - node.awake_since > 3 * member.config.ring.round_ns:
+        silent = {v: ns / 1e9 for v, ns in ring.silent(now).items()}
+        seen, clock = {address_of(m) for m in member.members()}, time.monotonic()
+        gone = {v: address_of(v) for v in ring.councils.members() if address_of(v) not in seen}
+        if member.config.cast.view != "partial":  # which does not show who is gone
+            known = node.gone.last
+            silent |= {v: max(silent.get(v, 0.0), clock - known.get(at, (clock, ""))[0]) for v, at in gone.items()}
     voters = tuple(
-        CouncilVoter(v.member, v.disk, v.member in silent or v.member in gone, silent.get(v.member, 0) / 1e9)
-        for v in ring.councils.now.voters
+        CouncilVoter(v.member, v.disk, v.member in silent, silent.get(v.member, 0.0)) for v in ring.councils.now.voters
     )
     me = ring.councils.me.member
     seated = me if me in ring.councils.members() else ""
-    return CouncilStatus(member.config.cluster, ring.councils.now.number, voters, seated, address_of(member.me))
+    may = member.seal is None or member.seal.can_sign
+    able = [address_of(member.me)] if may else [address_of(v.member) for v in voters if not v.missing]
+    decides = able[0] if able else "HOST:PORT"
+    return CouncilStatus(
+        member.config.cluster, ring.councils.now.number, voters, seated, decides, node.keys, node.memory
+    )
 
 
 def holds(node: Node, now: int) -> bool:
@@ -154,7 +173,7 @@ async def force_found(node: Node, now: int) -> None:
     """Found the ring again at this member. Raises UsageError, saying why not: refused while an owner, or enough voters
     to go on, are heard."""
     ring = node.member.ring
-    council = council_of(node.member, now)
+    council = council_of(node, now)
     if not isinstance(ring, CouncilRing) or council is None:
         raise UsageError(f"{node.cluster!r} has no council: start one member again with --create (docs/operations.md)")
     if node.member.may_publish:

@@ -212,6 +212,7 @@ class Entry:
             max_events=self.settings.queue_events,
             max_bytes=self.settings.queue_bytes,
         )
+        node.keys, node.memory = self.host.protection.options, str(self._home) if self._voters(saved) else ""
         if isinstance(node.member.ring, CouncilRing) and not self.votes:
             node.member.ring.abstain()
         if saved is not None:

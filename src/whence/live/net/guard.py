@@ -21,6 +21,8 @@ A packet sealed by `SecretGuard`, the same bytes for every peer:
    started does not count. So clocks have to agree to within the time a restart takes (SECURITY.md says what follows
    if they do not).
 7. **Reflected** bytes are refused: a guard does not open what it sealed.
+8. Several secrets at a time, for a rotation (`rekey`): the first one seals, each opens. The first packet of a session
+   shows which one is its.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ import binascii
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -97,15 +100,15 @@ class SecretGuard:
     `secret`: bytes are taken as they are and have to be random (at least 16, better 32: `whence keys init` makes
     them). A str that begins with `whence-secret:` is such bytes in base64; any other str is a passphrase, which is
     stretched (scrypt) and still only as good as it is hard to guess: somebody who has recorded one packet can try
-    passphrases at leisure.
+    passphrases at leisure. A sequence of these: rule 8.
     """
 
     overhead = _HEADER + _TAG
     """Bytes that sealing adds."""
 
-    def __init__(self, secret: bytes | str, *, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, secret: Secret, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._cipher, self._invalid = _aes()
-        self._master = master_key(secret)
+        self._masters = master_keys(secret)
         self._clock = clock
         self._sessions: dict[bytes, _Session] = {}
         self._forget_at = min(64, MAX_SESSIONS)
@@ -122,6 +125,17 @@ class SecretGuard:
         self._serial = -1
         self._next_key(self._clock() // _MS)
 
+    def rekey(self, secret: Secret) -> None:
+        """From now on these secrets (rule 8). What is sealed under one that is not among them is refused."""
+        self._masters = master_keys(secret)
+        for name, session in self._sessions.items():
+            known = session.master in self._masters
+            session.decrypt = self._aead(session.master, name).decrypt if known else self._dropped
+        self._next_key(self._clock() // _MS)
+
+    def _dropped(self, *_: object) -> bytes:
+        raise self._invalid
+
     # -- sealing ------------------------------------------------------------------------------------------------
 
     def seal(self, packet: bytes) -> bytes:
@@ -137,12 +151,12 @@ class SecretGuard:
     def _next_key(self, now: int) -> None:
         self._serial += 1
         self._session = self._origin + self._serial.to_bytes(_SESSION - _ORIGIN, "big")
-        self._encrypt = self._aead(self._session).encrypt
+        self._encrypt = self._aead(self._masters[0], self._session).encrypt
         self._counter = 0
         self._rekey_at = now + REKEY_MS
 
-    def _aead(self, session: bytes) -> AESGCM:
-        return self._cipher(hkdf(self._master, session, b"whence/1 packet"))
+    def _aead(self, master: bytes, session: bytes) -> AESGCM:
+        return self._cipher(hkdf(master, session, b"whence/1 packet"))
 
     # -- opening ------------------------------------------------------------------------------------------------
 
@@ -159,7 +173,7 @@ class SecretGuard:
         if stamp < self._horizon:
             raise self._refuse("before", "sealed before this process started, or in a session long over")
         known = self._sessions.get(name)
-        session = self._unknown(name) if known is None else known
+        session = self._unknown(name, nonce, data) if known is None else known
         block, bit = counter >> BLOCK_BITS, 1 << (counter & _BLOCK_MASK)
         if block < session.floor or session.blocks.get(block, 0) & bit:
             raise self._refuse("replayed", "a packet that was here before, or behind too many others")
@@ -182,11 +196,16 @@ class SecretGuard:
         self._stats["opened"] += 1
         return packet
 
-    def _unknown(self, name: bytes) -> _Session:
+    def _unknown(self, name: bytes, nonce: bytes, data: bytes | memoryview) -> _Session:
         """A session to try the packet with. Nothing is kept before its seal has been checked (rule 3)."""
         if name.startswith(self._origin):
             raise self._refuse("reflected", "a packet of our own came back")
-        return _Session(self._aead(name).decrypt)
+        *others, last = (_Session(self._aead(master, name).decrypt, master) for master in self._masters)
+        for session in others:
+            with suppress(self._invalid):
+                session.decrypt(nonce, memoryview(data)[_HEADER:], None)
+                return session
+        return last
 
     def _admit(self, name: bytes, session: _Session, now: int) -> None:
         if len(self._sessions) >= self._forget_at:
@@ -217,6 +236,7 @@ class _Session:
     """One sender's packets as a receiver knows them: which counters were seen, in blocks of bits."""
 
     decrypt: Callable[[bytes, memoryview, None], bytes]
+    master: bytes
     blocks: dict[int, int] = field(default_factory=dict)
     floor: int = 0  # blocks below are over
     newest: int = 0  # the newest time stamp
@@ -234,6 +254,17 @@ Guard = SecretGuard | Plain
 
 
 # -- keys -------------------------------------------------------------------------------------------------------
+
+Secret = bytes | str | Sequence[bytes | str]
+"""One, or several for a rotation: the first one seals."""
+
+
+def master_keys(secret: Secret) -> list[bytes]:
+    """The master key of each of the secrets."""
+    several = [secret] if isinstance(secret, bytes | bytearray | str) else secret
+    if not several:
+        raise UsageError("secret= is an empty list: give at least one secret")
+    return [master_key(one) for one in several]
 
 
 def master_key(secret: bytes | str) -> bytes:

@@ -26,12 +26,12 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from whence.core.clock import MemberId, is_member_id
-from whence.core.clock.bounds import MaybeMember
+from whence.core.clock.bounds import Count, MaybeMember
 from whence.core.config import Config
 from whence.core.wire import is_name
 from whence.errors import BadMessage, UsageError, WrongVersion
@@ -84,6 +84,7 @@ def _keep(directory: Path, run: str) -> None:
         log.warning("%s: the run id %s is not kept for a restart: %s", directory, run, error.strerror or error)
 
 
+ShortName = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{0,32}\Z")]
 HELLO = ord("H")
 DIRECTED = ord("D")
 VERSION = 1
@@ -119,6 +120,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """It holds a ticket, or is about to found."""
     run: str = ""
     """The run id of the cluster (`net.hello`), from a member."""
+    order: ShortName = ""
+    """The order of its deliveries, its version of whence, its ticket (-1: none) and its lag: for `net.status`."""
+    version: ShortName = ""
+    ticket: int = -1
+    held: Count = 0
+    unread: Count = 0
 
 
 class Decide(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):

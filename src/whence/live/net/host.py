@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import whence
 from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES
 from whence.core.ports import Unreachable
 from whence.core.wire import read_header
-from whence.errors import RemoteError, UsageError
+from whence.errors import KeysError, RemoteError, UsageError
 from whence.live.net.council import force_found, holds
-from whence.live.net.guard import Plain
+from whence.live.net.guard import Plain, Secret, SecretGuard
 from whence.live.net.hello import (
     DIRECTED,
     HELLO,
@@ -96,7 +97,7 @@ class Host:
         listen: str = "127.0.0.1:0",
         *,
         advertise: str | None = None,
-        secret: bytes | str | None = None,
+        secret: Secret | None = None,
         tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
         transport: MemoryNetwork | None = None,
@@ -171,6 +172,7 @@ class Host:
             unreachable=self._unreachable,
             server_tls=self.protection.server,
             client_tls=self.protection.client,
+            keys=self.protection.keys,
         )
         return self._tcp
 
@@ -192,6 +194,20 @@ class Host:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def rekey(self, secret: Secret | None = None, tls: Keys | str | os.PathLike[str] | None = None) -> None:
+        """As `Cluster.rekey`."""
+        old = self.protection.keys
+        if isinstance(self.guard, SecretGuard) and secret is not None and tls is None:
+            self.guard.rekey(secret)
+        elif old is None or self._tcp is None or secret is not None:
+            raise UsageError("rekey: the kind of protection cannot change; give secret= or tls= as at the start")
+        else:
+            new = Protection.of(None, tls or old.directory, False)
+            if new.keys is None or (new.keys.name, new.keys.role, new.keys.public) != (old.name, old.role, old.public):
+                raise KeysError(f"{old.directory} is now of another member or cluster: start it again")
+            self.protection = new
+            self._tcp.rekey(new)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -401,7 +417,7 @@ class Host:
                     connection.peer = hello.address
                     connection.urgent = hello.urgent
             case Ask():
-                self._say(hello.address, self._answer(hello))
+                self._say(hello.address, self.answer(hello))
             case Answer() | Decided():
                 waiting = self._replies.get(hello.nonce)
                 if waiting is not None and not waiting.done():
@@ -472,9 +488,14 @@ class Host:
 
     def why_unreached(self, address: str) -> str:
         """Why there is no answer from this address, as far as it is known."""
-        return "" if self._transport is None else self._transport.why_unreached(address)
+        return "" if self._tcp is None else self._tcp.failures.get(address, "")
 
-    def _answer(self, ask: Ask) -> Answer:
+    def refused(self) -> dict[str, str]:
+        """The last reason for each address whose connection was refused, and when."""
+        return {} if self._tcp is None else self._tcp.listener.refusals.told()
+
+    def answer(self, ask: Ask) -> Answer:
+        """Who this host is in the cluster."""
         node = self._nodes.get(ask.cluster)
         if node is None:
             return Answer(ask.cluster, ask.nonce)
@@ -482,7 +503,10 @@ class Host:
         self._differ(ask.cluster, mine, ask.settings, ask.address)
         member = node.me if node.how is not None else ""
         holding = holds(node, time.monotonic_ns())
-        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holding, node.run if member else "")
+        run, lag = node.run if member else "", (node.member.blocked(), node.backlog.events)
+        ticket = node.ticket if node.member.may_publish and node.ticket is not None else -1
+        about = (run, node.member.order, whence.__version__, ticket, *lag)
+        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holding, *about)
 
     def _differ(self, cluster: str, mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> str:
         """Log, once a peer, how its settings differ; returns that where the two cannot work together."""

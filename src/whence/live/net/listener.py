@@ -70,7 +70,7 @@ class Listener:
         self.refusals = Refusals()
         """Whom this process has refused."""
         self.address = ("", 0)
-        self._tls = tls
+        self.tls = tls
         self._handshake_timeout = handshake_timeout
         self._max_strangers = descriptor_share(8, max_strangers)
         self._max_per_address = max_per_address
@@ -149,10 +149,10 @@ class Listener:
     async def _open(self, stranger: Stranger, address: str) -> None:
         connection = self._unopened.pop(stranger)
         protocol = cast("asyncio.BaseProtocol", stranger)
-        timeout = None if self._tls is None else self._handshake_timeout
+        timeout = None if self.tls is None else self._handshake_timeout
         try:
             await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=timeout
+                lambda: protocol, connection, ssl=self.tls, ssl_handshake_timeout=timeout
             )
         except Exception as error:
             self.gone(stranger)
@@ -230,22 +230,27 @@ BURST = 16
 
 
 class Refusals:
-    """The last reason for each address."""
+    """The last reason for each address, of what is logged as `text`."""
 
-    def __init__(self) -> None:
-        self.last: dict[str, str] = {}
+    def __init__(self, text: str = "a connection from %s is refused: %s") -> None:
+        self.last: dict[str, tuple[float, str]] = {}
+        self._text = text
         self._logged: dict[str, float] = {}
 
     def note(self, address: str, why: str, now: float | None = None) -> None:
         """Remember it, and log it unless this address was logged a short time ago, or too many others were."""
         now = time.monotonic() if now is None else now
         self.last.pop(address, None)
-        self.last[address] = why
+        self.last[address] = now, why
         keep_last(self.last, MAX_ADDRESSES)
         self._logged = {a: at for a, at in self._logged.items() if now - at < EVERY_S}
         if address not in self._logged and len(self._logged) < BURST:
             self._logged[address] = now
-            log.warning("a connection from %s is refused: %s", address, why)
+            log.warning(self._text, address, why)
+
+    def told(self) -> dict[str, str]:
+        """All of them, and how long ago that was."""
+        return {address: f"{why} ({time.monotonic() - at:.0f} s ago)" for address, (at, why) in self.last.items()}
 
 
 def failed_handshake(error: Exception) -> str:

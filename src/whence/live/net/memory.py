@@ -82,9 +82,6 @@ class MemoryTransport:
         if not held:
             self.network.eased.tell()
 
-    def why_unreached(self, address: str) -> str:
-        return ""
-
     def congested(self) -> bool:
         return any(host.held for host in self.network.hosts.values())
 

@@ -28,6 +28,7 @@ from whence.core.ports import (
     Arrived,
     BadBytes,
     Contracted,
+    Coordinate,
     Copied,
     CutOff,
     Deliver,
@@ -36,6 +37,7 @@ from whence.core.ports import (
     Input,
     InstallSnapshot,
     Joined,
+    Leave,
     Left,
     MemberDown,
     MemberUp,
@@ -46,6 +48,7 @@ from whence.core.ports import (
     Received,
     Refused,
     Remember,
+    Resign,
     Send,
     SnapshotTaken,
     TakeSnapshot,
@@ -57,6 +60,7 @@ from whence.core.ring.messages import RingMessage, by_receiver
 from whence.core.wire import Message, decode, encode, header
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
+from whence.live.net.listener import Refusals
 from whence.live.net.outbox import Outbox, without_frames
 from whence.live.net.queues import Backlog, Batch, CopyCounts, Replayed, Signal
 from whence.live.net.scribe import RunJob, Scribe, inline
@@ -81,6 +85,8 @@ _ELSEWHERE = frozenset((Arrived, Published))
 """Outputs that only the trace is about: with `Send` and `Deliver` the most frequent ones."""
 _KEPT = (Arrived, Deliver, Joined, Remember)
 """Outputs after which the disk is to know of the step."""
+STALL_NS = 2_000_000_000
+"""A timer that is so late says that the process stood still."""
 NEVER = 1 << 63
 """After all times."""
 UNKNOWN = Connection()
@@ -138,7 +144,15 @@ class Node:
     """Called when this member, an owner, had to refuse somebody because all tickets are taken."""
     used_at = 0
     """When it last began to publish."""
+    waiting_bytes = 0
+    """Bytes of packets that wait for a step."""
+    awake_since = 0
+    """When this process last stood still (the machine slept, SIGSTOP), in the member's time."""
+    keys = ""
+    """The options of its cluster's keys, for advice; the directory in which it remembers a council."""
+    memory = ""
     _could_publish = False
+    _leaves = False
     _stepping = False
     _unsaved = _now = 0
     _lost_at: int | None = None
@@ -158,7 +172,7 @@ class Node:
         max_bytes: int = 64 << 20,
     ) -> None:
         self.member = member
-        self.me: MemberId = member.me
+        self.me, self._here = member.me, address_of(member.me)
         self.cluster = member.config.cluster
         self.stats = NodeStats()
         self.failure: Exception | None = None
@@ -174,6 +188,7 @@ class Node:
         """Why the ring was not founded, when that was asked for last."""
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
+        self.gone = Refusals(f"{self.cluster}: %s is gone: %s")  # who vanished without a word
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
@@ -196,8 +211,6 @@ class Node:
         self.batch: Batch | None = None
         """The events published since the last step; None: there are none, and `begin` opens one."""
         self.copies = CopyCounts()
-        self.waiting_bytes = 0
-        """Bytes of packets that wait for a step."""
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
         self._urgent: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
         self._shut_out: dict[str | None, None] = {}
@@ -207,6 +220,8 @@ class Node:
 
     def feed(self, command: Input) -> None:
         """Something the application or the operator wants."""
+        if isinstance(command, Resign | Leave | Coordinate):
+            self._leaves = not isinstance(command, Coordinate)
         self._commands.append(command)
         self._wanted()
 
@@ -281,6 +296,9 @@ class Node:
             return
         self.stats.steps += 1
         self._now = now
+        if self.wake_at is not None and now - self.wake_at > STALL_NS:
+            self.awake_since = now
+            log.warning("%s: this process stood still for %.1f s", self.cluster, (now - self.wake_at) / 1e9)
         out: list[Output] = []
         batch, self.batch = self.batch, None
         member, inbox, urgent = self.member, self._inbox, self._urgent
@@ -503,6 +521,10 @@ class Node:
             case Ticket():
                 self._say_ticket(o)
             case MemberUp() | MemberDown():
+                if isinstance(o, MemberUp):
+                    self.gone.last.pop(address_of(o.member), None)
+                elif o.reason == "expired" and self.awake_since != self._now:  # else it was this process that was away
+                    self.gone.note(address_of(o.member), "it did not leave, and nobody has heard of it for a while")
                 change = MemberChange(o.member, "joined" if isinstance(o, MemberUp) else "gone")
                 for tell in list(self.watchers):
                     tell(change)
@@ -535,6 +557,8 @@ class Node:
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
         self.founds_until = 0
+        if said.change == "lost" and self._leaves:
+            return  # nobody waits for another
         if said.change == "lost":
             self.lost = said.reason
             if self._lost_at is None:
@@ -560,6 +584,8 @@ class Node:
                 known.append(address_of(o.to))
                 continue
             packet, to = header(self.cluster, self.me) + encode(message), [address_of(o.to)]
+            if to[0] == self._here:  # an earlier life of this process
+                continue
             if len(packet) > MAX_MESSAGE_BYTES:
                 self.stats.oversize += 1
                 name = type(message).__name__

@@ -26,9 +26,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from whence.core.clock.bounds import keep_last
 from whence.core.wire import StreamDecoder, frame_stream
 from whence.errors import RemoteError, UsageError
-from whence.live.net.keys import PUBLISHER
+from whence.live.net.keys import PUBLISHER, Keys
 from whence.live.net.listener import Listener, descriptor_share, failed_handshake, foreign_greeting, tune
 from whence.live.net.queues import Signal
+from whence.live.net.tls import Protection
 from whence.live.net.tls import peer as tls_peer
 from whence.live.net.transport import Connection, NetStats, Received, parse_address, show_address
 
@@ -112,6 +113,7 @@ class TcpTransport:
         unreachable: Callable[[str], None] = lambda address: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
+        keys: Keys | None = None,
         settings: TcpSettings | None = None,
     ) -> None:
         self.settings = settings or TcpSettings()
@@ -119,6 +121,7 @@ class TcpTransport:
         self.largest = largest
         self.greeting = greeting
         self.client_tls = client_tls
+        self.keys = keys
         self.closed = closed
         self.proved = proved
         self.unreachable = unreachable
@@ -185,10 +188,6 @@ class TcpTransport:
                 peer.broken(error)
                 peer.lost(reliable)
 
-    def why_unreached(self, address: str) -> str:
-        """Why nothing gets through to this address, as far as it is known; empty: nothing is known."""
-        return self.failures.get(address, "")
-
     def failed(self, address: str, why: str) -> None:
         """A peer could not be reached, or does not want us."""
         self.failures[address] = why
@@ -238,6 +237,15 @@ class TcpTransport:
                 peer.pending, peer.size = [], 0
             except Exception as error:
                 peer.broken(error)
+
+    def rekey(self, protection: Protection) -> None:
+        """From now on these certificates and CAs. Lanes to peers are closed when they are written out and dialled
+        again; connections that would not be accepted any more end."""
+        self.client_tls, self.listener.tls, self.keys = protection.client, protection.server, protection.keys
+        for peer in list(self._peers.values()):
+            self._drop(peer)
+        for accepted in list(self.accepted):
+            accepted.identify()
 
     # -- back pressure ------------------------------------------------------------------------------------------
 
@@ -450,8 +458,7 @@ class Peer(asyncio.Protocol):
         tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
-            with suppress(RemoteError):
-                owner.proved(self.address, tls_peer(tls).name)
+            owner.proved(self.address, tls_peer(tls, owner.keys).name)
         pending, self.pending, self.size = self.pending, [], 0
         mine.write(b"".join((frame_stream(owner.greeting(self.lane[1]), owner.largest), *pending)))
 
@@ -572,16 +579,21 @@ class _Accepted(asyncio.Protocol, Connection):
             return
         owner.stats.accepted += 1
         owner.accepted[self] = None
-        tls = transport.get_extra_info("ssl_object")
+        if self.identify():
+            tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
+
+    def identify(self) -> bool:
+        """Who it is by its certificate, where there is one; False: it is closed, since no keys of ours let it in."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
         if tls is not None:
             try:
-                self.name, role = tls_peer(tls)
+                self.name, role = tls_peer(tls, self._owner.keys)
                 self.is_publisher = role == PUBLISHER
             except RemoteError as error:
-                owner.stats.unauthentic += 1
+                self._owner.stats.unauthentic += 1
                 self.refuse(str(error))
-                return
-        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
+                return False
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self.closed:

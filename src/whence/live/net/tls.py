@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from whence.core.clock.bounds import keep_last
 from whence.errors import KeysError, Unauthentic, UsageError
-from whence.live.net.guard import Guard, Plain, SecretGuard
-from whence.live.net.keys import Keys, identity, load, read_certificate
+from whence.live.net.guard import Guard, Plain, Secret, SecretGuard
+from whence.live.net.keys import Keys, identity, issued_by, load, read_certificates
 from whence.live.net.transport import is_loopback, parse_address
 
 MAX_PINS: Final = 65_536
@@ -57,7 +57,7 @@ class Protection(NamedTuple):
     @classmethod
     def of(
         cls,
-        secret: bytes | str | None,
+        secret: Secret | None,
         tls: Keys | str | os.PathLike[str] | None,
         insecure: bool,
         *addresses: str,
@@ -79,6 +79,13 @@ class Protection(NamedTuple):
                 raise UsageError(f"insecure=True is for loopback only, not for {address}")
         return cls(Plain())
 
+    @property
+    def options(self) -> str:
+        """Which options of `whence node` are for such keys."""
+        if self.keys is not None:
+            return f"--tls {self.keys.directory} {self.keys.name}"
+        return "--insecure" if isinstance(self.guard, Plain) else "--secret-file FILE"
+
 
 class TlsPeer(NamedTuple):
     """Who is at the other end, by its certificate."""
@@ -87,12 +94,10 @@ class TlsPeer(NamedTuple):
     role: str
 
 
-def contexts(
-    ca: str | os.PathLike[str], certificate: str | os.PathLike[str], key: str | os.PathLike[str]
-) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """(for accepted connections, for our own): both sides show a certificate of this CA. Raises `KeysError` for files
-    that no peer would accept."""
-    _check_own(Path(ca), Path(certificate))
+def contexts(ca: Path, certificate: Path, key: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """(for accepted connections, for our own): both sides show a certificate of one of these CAs. Raises `KeysError`
+    for files that no peer would accept."""
+    _check_own(ca, certificate)
     made: list[ssl.SSLContext] = []
     for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
         context = ssl.SSLContext(protocol)
@@ -113,16 +118,21 @@ def contexts(
     return server, client
 
 
-def peer(connection: ssl.SSLObject | ssl.SSLSocket) -> TlsPeer:
+def peer(connection: ssl.SSLObject | ssl.SSLSocket, keys: Keys | None = None) -> TlsPeer:
     """Who is at the other end (`transport.get_extra_info("ssl_object")`). Raises `Unauthentic` for a certificate that
-    names no member."""
+    names no member, or that these keys, newer than the connection perhaps, do not let in."""
     from cryptography.x509 import load_der_x509_certificate
 
     der = connection.getpeercert(binary_form=True)
     if der is None:
         raise Unauthentic("the peer shows no certificate")
     try:
-        return TlsPeer(*identity(load_der_x509_certificate(der), "the peer's certificate"))
+        certificate = load_der_x509_certificate(der)
+        if keys is not None and certificate.serial_number in keys.revoked:
+            raise Unauthentic("its certificate was revoked")
+        if keys is not None and not issued_by(certificate, keys.cas):
+            raise Unauthentic("its certificate is of another CA")
+        return TlsPeer(*identity(certificate, "the peer's certificate"))
     except (KeysError, ValueError) as error:
         raise Unauthentic(str(error)) from None
 
@@ -179,15 +189,11 @@ class Pins:
 
 def _check_own(ca_path: Path, path: Path) -> None:
     """What our peers would say about our own certificate is better said here."""
-    from cryptography.exceptions import InvalidSignature
-
-    ca, own = read_certificate(ca_path), read_certificate(path)
+    cas, own = read_certificates(ca_path), read_certificates(path)[0]
     now = datetime.datetime.now(datetime.UTC)
     if own.not_valid_after_utc <= now:
         raise KeysError(f"{path} expired on {own.not_valid_after_utc:%Y-%m-%d}: issue a new one (`whence keys issue`)")
     if own.not_valid_before_utc > now:
         raise KeysError(f"{path} is valid from {own.not_valid_before_utc:%Y-%m-%d} only: is the clock right?")
-    try:
-        own.verify_directly_issued_by(ca)
-    except (InvalidSignature, ValueError, TypeError):
-        raise KeysError(f"{path} was not issued by {ca_path}: no other member would accept it") from None
+    if not issued_by(own, cas):
+        raise KeysError(f"{path} was not issued by {ca_path}: no other member would accept it")

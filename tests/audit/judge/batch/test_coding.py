@@ -28,7 +28,7 @@ def test_a_long_run_made_in_parts_is_one_run() -> None:
     """The trace of the bench for runs that do not fit into memory."""
     made = list(spark_traces.make_long(30_000, 3, origins=5, members=40, wrongs=4))
     a = audited.audited(code(pa.concat_tables(made), complete=True))
-    assert len(made) == 3 and not a.coded.missing.any() and not a.coded.repeated and not a.circles
+    assert len(made) == 3 and not a.coded.missing.any() and not a.coded.repeated and not a.found.early.any()
     rules = Counter(tables.violations(a)["rule"].to_pylist())
     assert (rules["causal"], rules["integrity"], rules["agreement"], rules["two owners"]) == (4, 4, 4, 4)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.audit.judge.batch.rows import judge, table_of
 from tests.audit.judge.traces import cut, mixed_up, pairs, trace
 from whence.audit.judge.batch import audited, pieces, tables
-from whence.audit.judge.rates import ABOVE, IN_DOUBT
+from whence.audit.judge.batch.rates import ABOVE, IN_DOUBT
 from whence.audit.trace import Row
 
 ALLOWED = 0.01
@@ -41,12 +41,12 @@ def in_pieces(rows: list[Row], complete: bool, rng: random.Random) -> dict[str, 
     place = {name: rng.randrange(3) for name in sorted({row.member for row in rows})}
     parts = ([row for row in rows if place[row.member] == k] for k in range(3))
     mine = [table_of(part) for part in parts if part]
-    shared, reused, _ = pieces.rebuilt([pieces.outlined(piece, needed, complete) for piece in mine], needed, complete)
+    shared, of_steps = pieces.rebuilt([pieces.outlined(piece, needed, complete) for piece in mine], needed, complete)
     judged = [pieces.judged(piece, shared, complete) for piece in mine]
     ended = [pieces.ended(one, shared, tables.members(one.audited)) for one in judged]
     end = pieces.at_the_end(shared, ended, complete)
     rates = [(0, audited.rated(end.samples, 0, end.audited, end.doubts, ALLOWED))] if end.samples else []
-    wrong = [f for one in judged for f in audited.found(one.audited)] + reused + end.found + audited.too_many(rates)
+    wrong = [f for one in judged for f in audited.found(one.audited)] + of_steps + end.found + audited.too_many(rates)
     every = [tables.verdicts(one.audited) for one in judged]
     return {
         "verdicts": pa.concat_tables(every, promote_options="permissive"),

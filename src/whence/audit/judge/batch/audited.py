@@ -16,10 +16,10 @@ from whence.audit.judge import findings, tickets
 from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.coding import Coded, code, codes
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
+from whence.audit.judge.batch.rates import ABOVE, Rate, rate
 from whence.audit.judge.causality import DeliveredState
 from whence.audit.judge.findings import MISSING_STEPS, EventName, Finding, why
 from whence.audit.judge.promises import SILENT, Verdict, promise
-from whence.audit.judge.rates import ABOVE, Rate, rate
 from whence.audit.judge.tickets import Holding, Pair, Tenures, owner_of, parse_id, went_beyond
 from whence.audit.trace import Row
 
@@ -34,14 +34,10 @@ class Audited(NamedTuple):
 
     coded: Coded
     found: kernel.Outcome
-    lacks: kernel.Lacks
+    lacks: Ints
+    """Rows of `kernel.LACKS`."""
     owners: list[Found]
     """Two owners of one ticket at one time, also where that is in doubt."""
-
-    @property
-    def circles(self) -> int:
-        """How often members waited for each other in a circle: no execution leaves such a trace."""
-        return int(self.found.circles.sum())
 
 
 def audited(coded: Coded, room: int = kernel.ROOM) -> Audited:
@@ -164,9 +160,9 @@ class _Publishers:
 
 def found(a: Audited) -> list[Found]:
     """Every broken promise; in a piece of a run only those that do not depend on other members."""
-    lost = () if a.coded.apart else of_losses(a)
+    others = () if a.coded.apart else (*of_steps(a), *of_losses(a))
     owners = (one for one in a.owners if one[1].doubt is None)
-    return [*_of_deliveries(a), *_of_ids(a), *lost, *owners]
+    return [*_of_deliveries(a), *_of_drops(a), *others, *owners]
 
 
 def _at(coded: Coded, rows: Longs) -> Iterator[tuple[int, int, int, str]]:
@@ -196,11 +192,20 @@ def _event(a: Audited, e: int) -> EventName:
     return EventName(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.coded.known.base[o]) + 1)
 
 
-def _of_ids(a: Audited) -> Iterator[Found]:
-    """Deliveries of what the member has dropped, and ids that are used once more."""
-    for rows, told in ((a.coded.dropped, findings.after_drop), (a.coded.reused, findings.reused)):
+def _of_drops(a: Audited) -> Iterator[Found]:
+    """Deliveries of what the member has dropped."""
+    for row, run, _, member in _at(a.coded, a.coded.dropped[a.found.verdict[a.coded.dropped] >= 0]):
+        yield run, findings.after_drop(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
+
+
+def of_steps(a: Audited) -> Iterator[Found]:
+    """Ids that are used once more, and steps that wait for what waits for them."""
+    joins = np.flatnonzero(a.coded.steps.kind == kernel.JOIN)
+    unmet = joins[a.found.unmet[a.coded.steps.what[joins]] == 1]
+    told = (a.coded.reused, findings.reused), (np.flatnonzero(a.found.early), findings.impossible)
+    for rows, say in (*told, (unmet, lambda member, step, event: findings.impossible(member, step, None))):
         for row, run, _, member in _at(a.coded, rows):
-            yield run, told(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
+            yield run, say(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
 
 
 # -- what members lack
@@ -209,10 +214,9 @@ def _of_ids(a: Audited) -> Iterator[Found]:
 def of_losses(a: Audited) -> Iterator[Found]:
     """What a reliable member lacks, and another has; and members that have nothing of others."""
     coded = a.coded
-    for m, first, last, holder in zip(*(column.tolist() for column in a.lacks), strict=True):
+    for m, first, last, there in a.lacks.tolist():
         if coded.complete and not a.found.vague[m]:
-            whose = None if holder == kernel.NEVER else str(coded.members[holder])
-            told = findings.missed(str(coded.members[m]), _event(a, first), last - first, whose)
+            told = findings.missed(str(coded.members[m]), _event(a, first), last - first, bool(there))
             yield int(coded.run_of[m]), told
     for m, events in _silent(a):
         if coded.complete and not a.found.vague[m]:
@@ -223,7 +227,7 @@ def loss_doubts(a: Audited) -> Doubts:
     """Events that a reliable member may have delivered in a part of its trace that is not here; and 1 for a member that
     has nothing of others."""
     count: Doubts = Counter()
-    lacking = zip(a.lacks.member.tolist(), (a.lacks.last - a.lacks.first + 1).tolist(), strict=True)
+    lacking = ((m, last - first + 1) for m, first, last, _ in a.lacks.tolist())
     for m, n in [*lacking, *((m, 1) for m, _ in _silent(a))]:
         if not a.coded.complete or a.found.vague[m]:
             count[_unsure(a, m)] += n
@@ -290,10 +294,12 @@ def known_end(coded: Coded, pairs: list[tuple[int, Pair]]) -> list[int]:
 
 def overlapped(pairs: list[tuple[int, Pair]], known: set[int], vague: set[tuple[int, str]]) -> Iterator[Found]:
     """What these pairs tell. `known`: see `known_end`; `vague`: members whose traces are not all here."""
+    unsure: dict[int, set[str]] = {}
+    for run, member in vague:
+        unsure.setdefault(run, set()).add(member)
     for k, (run, (earlier, later)) in enumerate(pairs):
         if k not in known:
-            unsure = {member for of, member in vague if of == run}
-            yield run, tickets.two_owners(earlier, later, unsure.__contains__)
+            yield run, tickets.two_owners(earlier, later, unsure.get(run, set()).__contains__)
 
 
 def tenures(coded: Coded) -> list[tuple[int, Holding]]:
@@ -322,7 +328,7 @@ def _first_and_last(coded: Coded) -> Longs:
     return np.union1d(rows[first], rows[::-1][last])
 
 
-# -- error rates (`judge.rates`)
+# -- error rates (`rates`)
 
 
 class Sample(NamedTuple):
@@ -346,21 +352,26 @@ def samples(a: Audited) -> dict[int, Sample]:
     rows = np.flatnonzero((found >= 0) & (found != kernel.DUPLICATE) & (found != kernel.UNKNOWN))
     of = coded.members_of(rows)
     mine = held[of] & (coded.member_of[coded.known.origin[coded.steps.what[rows]]] != of)
-    rows, run = rows[mine], coded.run_of[of[mine]]
+    rows, run = rows[mine], coded.run_of[of[mine]]  # ascending, both
     wrong = np.isin(found[rows], (kernel.INVERTED, kernel.FIFO_INVERTED))
     out: dict[int, Sample] = {}
     for k in np.unique(coded.run_of[held]).tolist():
-        event, inverted = np.unique(coded.steps.what[rows[wrong & (run == k)]], return_counts=True)
-        out[k] = Sample(int((held & (coded.run_of == k)).sum()), int((run == k).sum()), event, inverted)
+        of_run = slice(*np.searchsorted(run, (k, k + 1)))
+        event, inverted = np.unique(coded.steps.what[rows[of_run][wrong[of_run]]], return_counts=True)
+        members = held[coded.parts.member[k] : coded.parts.member[k + 1]]
+        out[k] = Sample(int(members.sum()), len(run[of_run]), event, inverted)
     return out
 
 
 def rated(all_: Iterable[Sample], run: int, a: Audited, count: Doubts, allowed: float) -> Rate:
     """The rate of all these together. Where anything about the run is in doubt, the rate is: adds that to `count`."""
     parts, coded = list(all_), a.coded
-    cut_off = np.array([promise(order).rate for order in coded.order]) & (coded.alive == 1) & (not coded.complete)
-    unsure = np.flatnonzero((coded.run_of == run) & ((coded.missing > 0) | (a.found.vague == 1) | cut_off)).tolist()
-    doubted = {key for key in count if key[0] == run} | {_unsure(a, m) for m in unsure}
+    first, end = coded.parts.member[run : run + 2].tolist()
+    doubted = {key for key in count if key[0] == run}
+    for m in range(first, end):
+        cut_off = coded.alive[m] and not coded.complete and promise(coded.order[m]).rate
+        if coded.missing[m] or a.found.vague[m] or cut_off:
+            doubted.add(_unsure(a, m))
     count.update(dict.fromkeys(doubted, 1))
     _, which = np.unique(np.concatenate([s.event for s in parts]), return_inverse=True)
     inverted = np.bincount(which, np.concatenate([s.inverted for s in parts])).astype(np.int64)

@@ -18,14 +18,16 @@ import pyarrow.compute as pc
 
 from whence.audit.judge.batch import audited, kernel
 from whence.audit.judge.batch.audited import Audited, Doubts, Found, Sample
-from whence.audit.judge.batch.coding import READ, Coded, JoinSaid, KnownRun, code, codes, picked
+from whence.audit.judge.batch.coding import END, READ, Coded, JoinSaid, KnownRun, code, codes, picked
 from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.tables import SCHEMAS
-from whence.audit.judge.findings import reused, why
+from whence.audit.judge.findings import why
+from whence.audit.judge.promises import IMPOSSIBLE
 from whence.audit.judge.tickets import Holding, Pair
 from whence.audit.trace.schema import LOST
 
 _NO_ROWS = pa.table({name: pa.array([], pa.int64() if name in ("lseq", "t_ns") else pa.string()) for name in READ[2:]})
+_NO_LACKS = np.empty((0, len(kernel.LACKS)), np.int32)
 _SEEN = "seen as"
 """A column of outlines: `lseq`, which is counted anew there."""
 
@@ -117,29 +119,27 @@ class Shared(NamedTuple):
     taken: kernel.States
     """The state under each token."""
     early: Steps
-    """They deliver an event before its publish; only in a false trace."""
-    unmet: Steps
-    """Joins that waited in a circle for the state they begin with."""
+    """Deliveries and joins that waited in a circle; only in an impossible trace."""
     pairs: list[tuple[int, Pair]]
     """Tenures of one ticket that overlap, unless the later owner knew of the earlier one's end."""
 
 
-def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> tuple[Shared, list[Found], int]:
-    """What the outlines of all pieces together tell. Also gives the ids that were used twice, and `Audited.circles`."""
+def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> tuple[Shared, list[Found]]:
+    """What the outlines of all pieces together tell. Also gives what is wrong with steps that others depend on."""
     table = pa.concat_tables([outline.notes for outline in outlines], promote_options="default")
     coded = code(table, complete=complete)
+    lseq = np.full(max([table.num_rows, *(coded.row + 1)]), END)
+    lseq[: table.num_rows] = table[_SEEN].to_numpy()
+    coded = coded._replace(lseq=lseq[coded.row])
     steps, joins, block = coded.steps, coded.joins, kernel.whole(coded.parts, coded.known, 0)
-    todo, early = audited.to_follow(coded), np.zeros(len(steps.kind), np.uint8)
+    todo, found = audited.to_follow(coded), kernel.blank(steps, joins, len(coded.members), len(coded.member_of))
     past = np.empty((block.events, block.high - block.low), kernel.cell(coded.known.base).dtype)
-    circles = kernel.rebuild(steps, joins, coded.known, block, todo, past, early)
-    taken, unmet = kernel.states(block.tokens, past.shape[1], past), np.zeros(len(joins.how), np.uint8)
+    kernel.rebuild(steps, joins, coded.known, block, todo, past, found)
+    taken = kernel.states(block.tokens, past.shape[1], past)
     if block.tokens:
         waits = np.flatnonzero(steps.kind == kernel.JOIN)
         todo[coded.members_of(waits[joins.token[steps.what[waits]] >= 0])] = 1
-        found = kernel.blank(steps, 1, len(coded.members), len(coded.member_of))
-        _, taken = kernel.judge(
-            steps, joins, coded.known, block, past, early, todo, taken, found.verdict, found.cause, unmet
-        )
+        _, taken = kernel.judge(steps, joins, coded.known, block, past, todo, taken, found)
     names = [str(name) for name in coded.members.to_pylist()]
     known = KnownRun(
         ids=coded.events.take(coded.ids),
@@ -151,17 +151,10 @@ def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> 
         closed=[name for outline in outlines for name in outline.closed],
         superseded=sorted(needed.superseded),
     )
-
-    def seen(which: Longs) -> Steps:
-        whose, lseq = coded.members_of(which).tolist(), table[_SEEN].to_numpy()[coded.row[which]].tolist()
-        return [(names[m], step) for m, step in zip(whose, lseq, strict=True)]
-
-    again = zip(seen(coded.reused), coded.reused.tolist(), strict=True)
-    twice: list[Found] = [(0, reused(*at, str(audited.id_on(coded, step)))) for at, step in again]
-    is_join = np.flatnonzero(steps.kind == kernel.JOIN)
+    wrong = list(audited.of_steps(Audited(coded, found, _NO_LACKS, [])))
+    early = [(one.member, one.step or 0) for _, one in wrong if one.rule == IMPOSSIBLE]
     pairs = audited.overlaps((0, tenure) for outline in outlines for tenure in outline.tenures)
-    lacking = is_join[unmet[steps.what[is_join]] == 1]
-    return Shared(known, past, taken, seen(np.flatnonzero(early)), seen(lacking), pairs), twice, circles
+    return Shared(known, past, taken, early, pairs), wrong
 
 
 class JudgedPiece(NamedTuple):
@@ -174,23 +167,15 @@ class JudgedPiece(NamedTuple):
 def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPiece:
     """Judge a piece."""
     coded = code(table, shared.known, complete=complete)
-    steps, early = coded.steps, np.zeros(len(coded.lseq), np.uint8)
-    early[_those(coded, shared.early)] = 1
-    coded.joins.token[steps.what[_those(coded, shared.unmet)]] = -1
-    found = kernel.blank(steps, 1, len(coded.members), len(coded.member_of))
-    block, unmet = kernel.whole(coded.parts, coded.known, 0), np.zeros(len(coded.joins.how), np.uint8)
-    ends, _ = kernel.judge(
-        steps, coded.joins, coded.known, block, shared.past, early, coded.there(), shared.taken, found.verdict,
-        found.cause, unmet,
-    )  # fmt: skip
-    none = np.empty(0, np.int32)
-    return JudgedPiece(Audited(coded, found, kernel.Lacks(none, none, none, none), []), ends)
-
-
-def _those(coded: Coded, which: Steps) -> Longs:
-    """Those of these steps that are here."""
-    at = [coded.step(0, member, lseq) for member, lseq in which]
-    return np.array([step for step in at if step >= 0], np.int64)
+    steps, found = coded.steps, kernel.blank(coded.steps, coded.joins, len(coded.members), len(coded.member_of))
+    for step in (coded.step(0, *at) for at in shared.early):
+        if step >= 0 and steps.kind[step] == kernel.JOIN:
+            coded.joins.token[steps.what[step]] = -1
+        elif step >= 0:
+            found.early[step] = 1
+    block = kernel.whole(coded.parts, coded.known, 0)
+    ends, _ = kernel.judge(steps, coded.joins, coded.known, block, shared.past, coded.there(), shared.taken, found)
+    return JudgedPiece(Audited(coded, found, _NO_LACKS, []), ends)
 
 
 class PieceEnd(NamedTuple):
@@ -254,22 +239,15 @@ def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -
     return AtTheEnd(members, every, wrong, count, [one for piece in pieces for one in piece.samples.values()])
 
 
-def _losses(coded: Coded, pieces: list[PieceEnd]) -> tuple[kernel.Outcome, kernel.Lacks]:
+def _losses(coded: Coded, pieces: list[PieceEnd]) -> tuple[kernel.Outcome, Ints]:
     events, member_of, alive, origins = coded.known, coded.member_of, coded.alive, len(coded.member_of)
-    found = kernel.blank(coded.steps, 1, len(coded.members), origins)
+    found = kernel.blank(coded.steps, coded.joins, len(coded.members), origins)
     some = np.zeros(len(events.origin), np.uint8)
     promised = audited.agreement(coded.order)
     for piece in pieces:
         kernel.had(events, 0, origins, piece.who, piece.ends, alive, some)
-    parts = []
-    for piece in pieces:
-        mine = (piece.who, piece.ends, alive)
-        parts.append(kernel.lacking(events, 0, origins, *mine, coded.superseded, member_of, promised, some, found.lost))
-        kernel.heard(0, *mine, member_of, found)
-    lacks = kernel.Lacks(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    for piece in pieces:
-        kernel.holders(events, 0, piece.who, piece.ends, alive, lacks)
-    return found, lacks
+    others = (alive, coded.superseded, member_of, promised, some, found)
+    return found, np.concatenate([kernel.lacking(events, 0, origins, one.who, one.ends, *others) for one in pieces])
 
 
 def _with_losses(piece: PieceEnd, lost: Longs) -> pa.Table:

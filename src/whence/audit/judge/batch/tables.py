@@ -12,10 +12,10 @@ from whence.audit.judge.batch.audited import Audited, Doubts, Found, broken, fou
 from whence.audit.judge.batch.coding import END, Coded, Run, codes
 from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.kernel import AFTER_GAP, DUPLICATE, FIFO_INVERTED, INVERTED, LOST, OVER_GAP, UNKNOWN
+from whence.audit.judge.batch.rates import Rate
 from whence.audit.judge.findings import Finding
 from whence.audit.judge.follow import Judged
 from whence.audit.judge.promises import NAMES, Verdict
-from whence.audit.judge.rates import Rate
 from whence.audit.judge.tickets import owner_of
 
 ARROW: Final[dict[str, pa.DataType]] = {
@@ -66,7 +66,7 @@ past; of `over a gap` the first event skipped; of a `duplicate` the event itself
 forbids it.
 `violations`: one row each, `detail` is a sentence, `witness` the events to look at (at most three).
 `rates`: one row per run and cluster with members that promise a rate, where it is said what is `allowed`
-(`whence.audit.judge.rates`).
+(`whence.audit.judge.batch.rates`).
 `doubts`: one row per member whose trace is absent or incomplete, with the number of deliveries of its events that
 cannot be judged for that reason.
 `members`: one row per member, with counts."""

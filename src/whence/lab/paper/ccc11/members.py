@@ -58,7 +58,7 @@ class Subject:
         self._past: dict[int, Entry] = {}
 
     async def coordinate(self) -> None:
-        async with self.cluster.publisher(timeout=self.task.timeout) as publisher:
+        async with self.cluster.publisher(timeout=self.task.timeout, keep=True) as publisher:
             await publisher.ready()
             self.ready.set()
             while True:
@@ -128,7 +128,9 @@ class Measurement:
     async def ask(self, patience: float) -> float | None:
         """Ask for a ticket. Returns after how many seconds it had one; None: not within `patience`."""
         begun = time.monotonic()
-        publisher = await self._stack.enter_async_context(self.subjects[0].cluster.publisher(timeout=patience))
+        publisher = await self._stack.enter_async_context(
+            self.subjects[0].cluster.publisher(timeout=patience, keep=True)
+        )
         try:
             await publisher.ready()
         except NoTicket:
