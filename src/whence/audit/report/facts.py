@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import add
 from typing import NamedTuple
 
 import msgspec
@@ -101,8 +102,13 @@ class RunLine(NamedTuple):
     run: str
     cluster: str
 
+    def plus(self, other: RunLine | None) -> RunLine:
+        """With another piece of the run."""
+        counts = self[:3] if other is None else map(add, self[:3], other)
+        return self._replace(**dict(zip(self._fields, counts, strict=False)))
 
-class Overview(msgspec.Struct, kw_only=True):
+
+class Overview(msgspec.Struct):
     """An audit in numbers, over all runs."""
 
     runs: int

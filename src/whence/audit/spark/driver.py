@@ -162,8 +162,7 @@ class Work:
         self.total = Summary(design="local")
         self.files: dict[str, dict[str, int]] = {}
         self._terms, self._sparse, self._progress = terms or Terms(), sparse, progress
-        self._runs = Counter[tuple[Run, str]]()
-        """Run and field of a line -> the sum over the pieces of the run."""
+        self._runs: dict[Run, RunLine] = {}
         self._views: dict[Run, tuple[RunLine, str]] = {}
         """Run -> the part of it that a page can show, and its file."""
 
@@ -226,11 +225,9 @@ class Work:
                 if table != VIEWS:
                     self.files.setdefault(table, {}).update(names)
             for line in said.runs:
-                for name in ("violations", "doubts", "deliveries"):
-                    self._runs[(line.run, line.cluster), name] += getattr(line, name)
+                self._runs[line[3:]] = line.plus(self._runs.get(line[3:]))
             for line, name in said.views:
-                run = line.run, line.cluster
-                self._views[run] = max(self._views.get(run, (line, name)), (line, name))
+                self._views[line[3:]] = max(self._views.get(line[3:], (line, name)), (line, name))
 
     def publish(self, inputs: Sequence[TraceFile], tables: Sequence[str], begun: float, command: str = "") -> None:
         """Make what was written the tables of `out`, and the page. `tables`: those that are there even if empty."""
@@ -243,10 +240,7 @@ class Work:
 
     def _pages(self, command: str) -> None:
         """The page of the worst run, with a list of all, and pages of others; then those of before go."""
-        runs = {run for run, _ in self._runs}
-        count = self._runs
-        lines = [RunLine(count[r, "violations"], count[r, "doubts"], count[r, "deliveries"], *r) for r in runs]
-        lines = sorted(lines, reverse=True)[:LISTED]
+        lines = sorted(self._runs.values(), reverse=True)[:LISTED]
         paged = [line for line in lines if line[3:] in self._views][:PAGED]
         files = [PAGE, *(f"{PAGES}/{k:03}-{uuid.uuid4().hex[:12]}.html" for k in range(1, len(paged)))]
         page_of = dict(zip(paged, files, strict=False))
@@ -257,18 +251,11 @@ class Work:
         worst = [(line, page_of.get(line, "")) for line in lines] if len(lines) > 1 else []
         for line, file in reversed(page_of.items()):  # the list comes last
             data = read_bytes(join(self.out, STAGING, VIEWS, self._views[line[3:]][1]))
-            first = file == PAGE
-            overview = Overview(
-                runs=total.runs,
-                violations=total.violations,
-                counts=counts,
-                worst=worst if first else [],
-                back="" if first else f"../{PAGE}",
-            )
-            make_directory(join(self.out, PAGES) if not first else self.out)
-            replace_bytes(
-                join(self.out, file), render(facts(data, overview, command, MOST if first else OTHERS)).encode()
-            )
+            overview, most = Overview(total.runs, total.violations, counts, worst), MOST
+            if file != PAGE:
+                make_directory(join(self.out, PAGES))
+                overview, most = Overview(total.runs, back=f"../{PAGE}"), OTHERS
+            replace_bytes(join(self.out, file), render(facts(data, overview, command, most)).encode())
         for name in names_in(join(self.out, PAGES)):
             if f"{PAGES}/{name}" not in files and OURS.fullmatch(name):
                 remove(join(self.out, PAGES, name))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -85,14 +86,6 @@ def follow(
     return last
 
 
-def growing_files(path: Path) -> list[TraceFile]:
-    """The files that are there now; none is no error, they may come."""
-    try:
-        return ingest.find([path])
-    except TraceError:
-        return []
-
-
 class _Following:
     """How far each file was read, and the judge of each run."""
 
@@ -133,8 +126,11 @@ class _Following:
     def _batches(self) -> Iterator[list[Piece]]:
         """What has come since, in batches."""
         batch: list[Piece] = []
+        files: list[TraceFile] = []
         size = 0
-        for file in growing_files(self._trace):
+        with suppress(TraceError):  # there is no file yet
+            files = ingest.find([self._trace])
+        for file in files:
             for piece in self._new(file) if file.size != self._size.get(file.place) else ():
                 batch.append(piece)
                 size += piece.rows * ROW_BYTES if piece.parquet else piece.end - piece.first
