@@ -5,8 +5,9 @@ together, the cost of a row as the trace grows; precision and recall at 10^7 row
 Enter to the prompt; a batch of the stream. `make bench BENCH=pipeline` takes 10^6 and 2 x 10^7 rows, and 10^4, 10^5 and
 10^6 for the command (WHENCE_BENCH_COMMAND). In the environment, WHENCE_BENCH_ROWS="1000000 10000000 100000000" makes
 the former 10^6, 10^7 and 10^8 (300 MB of trace), and WHENCE_BENCH_PARTS chooses some of "run mixed giant everybody
-spread command stream rows many check" (by default all but `spread`). `giant` and `everybody` are one run in which 25
-and all of 200 members publish. `many`: memory of the driver, by the number of runs (WHENCE_BENCH_RUNS).
+spread command stream rows members many check" (by default all but `spread`). `giant` and `everybody` are one run in
+which 25 and all of 200 members publish, `members` one in which all of up to 10,000 do. `many`: memory of the driver, by
+the number of runs (WHENCE_BENCH_RUNS).
 
 Each figure is measured in a process of its own: `python -m bench.pipeline CASE FOLDER`. CPU time is there because a
 busy machine halves every rate, ours and the peer's: judge by ratios.
@@ -319,7 +320,8 @@ def rows_case(_: str, folder: Path) -> Row:
     import pyarrow.parquet as pq
 
     from whence.audit.judge import Follower
-    from whence.audit.judge.batch.coding import READ
+    from whence.audit.judge.batch.audited import audited
+    from whence.audit.judge.batch.coding import READ, code
     from whence.audit.spark import ingest
     from whence.audit.spark.keyed import rows_of, tables_of
 
@@ -344,11 +346,48 @@ def rows_case(_: str, folder: Path) -> Row:
         rows = work()
         return (time.process_time() - begun) / rows * 1e6
 
+    runs = pa.concat_tables(spark_traces.make(60_000, runs=1000, origins=2, members=5, wrongs=0)[0])
+
+    def judged_together() -> int:
+        audited(code(runs, complete=True))
+        return 1000
+
     return {
         "judge, row by row": cost(judged),
+        "arrays, a run of 60 rows": cost(judged_together),
         "Parquet": cost(lambda: sum(read(file) for file in files)),
         "JSON lines": cost(lambda: read(folder / "lines")),
     }
+
+
+def members_case(_: str, number: Path) -> Row:
+    """So many members, each of which delivers the last 22 events and publishes one: CPU seconds of judging them in this
+    process, and how much more memory it has then."""
+    import resource
+
+    from whence.audit.judge.batch.audited import audited, warm
+    from whence.audit.judge.batch.coding import READ, code
+
+    warm()
+    names = [f"m{k:06}#1" for k in range(int(number.name))]
+    steps = [(k, e) for k in range(len(names)) for e in range(max(0, k - 22), k + 1)]
+    columns: dict[str, list[Any]] = {
+        **dict.fromkeys(READ, [None] * len(steps)),
+        "run": [""] * len(steps),
+        "cluster": [""] * len(steps),
+        "lseq": [e - max(0, k - 22) for k, e in steps],
+        "t_ns": list(range(len(steps))),
+        "member": [names[k] for k, _ in steps],
+        "event": [f"{names[e]}/1" for _, e in steps],
+        "kind": ["publish" if e == k else "deliver" for k, e in steps],
+    }
+    table = pa.table(
+        {name: pa.array(v, None if name in ("lseq", "t_ns") else pa.string()) for name, v in columns.items()}
+    )
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    audited(code(table, complete=True))
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"rows": len(steps), "cpu": time.process_time() - begun, "more GB": (after - before) / 1e6}
 
 
 def runs_case(_: str, folder: Path) -> Row:
@@ -407,6 +446,7 @@ CASES: dict[str, Callable[[str, Path], Row]] = {
     "keyed exceptions": keyed_case,
     "many": runs_case,
     "rows": rows_case,
+    "members": members_case,
 }
 
 
@@ -523,7 +563,9 @@ def to_lines(folder: Path, to: Path) -> None:
 
 def figures() -> Iterator[Row]:
     sizes = [int(rows) for rows in os.environ.get("WHENCE_BENCH_ROWS", "1000000 20000000").split()]
-    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant everybody command stream rows many check").split()
+    parts = os.environ.get(
+        "WHENCE_BENCH_PARTS", "run mixed giant everybody command stream rows members many check"
+    ).split()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for size in sizes:
@@ -544,6 +586,9 @@ def figures() -> Iterator[Row]:
             write_trace(folder, 300_000, "giant")
             rows, _ = measured("rows", str(folder))
             yield {"what": "processor time of a row, us", **rows}
+        for members in (1_000, 5_000, 10_000) if "members" in parts else ():
+            found, _ = measured("members", str(members))
+            yield {"what": f"{members:,} members, everybody publishes", **found, "goal": "seconds, and below 1 GB"}
         if "many" in parts:
             for runs in map(int, os.environ.get("WHENCE_BENCH_RUNS", "1000 10000 100000").split()):
                 folder = place / f"many-{runs}"

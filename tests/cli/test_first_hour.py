@@ -11,12 +11,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tests.cli.commands import LIMIT, Command, until, whence
 from whence.cli import main, missing, show
-from whence.cli.sweep import _results
 
 WHENCE = [sys.executable, "-m", "whence"]
 
@@ -108,19 +106,6 @@ def test_the_extra_of_the_command_is_named(tmp_path: Path, package: str, extra: 
     done = subprocess.run([*WHENCE, *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 2 and f"pip install 'whence[{extra}]'" in done.stderr, done.stderr
     assert "whence[scale]" in str(missing(ModuleNotFoundError(name="numba")))
-
-
-def test_the_results_of_a_sweep_are_shown() -> None:
-    at = {"n": 1, "ok": True}
-    rows = [
-        {"setting": f'{{"loss": {loss}, "n": 5}}', "seed": seed, "error": None, "lost": loss * seed, "at": at}
-        for loss in (1, 2)
-        for seed in (1, 3)
-    ]
-    failed = {"setting": '{"loss": 1, "n": 5}', "seed": 9, "error": "KeyError: x", "lost": None}
-    table = _results(pa.Table.from_pylist([*rows, failed]))
-    assert [str(column.header) for column in table.columns] == ["loss", "seeds", "lost", "at.n"]
-    assert [list(column.cells) for column in table.columns] == [["1", "2"], ["2", "2"], ["2", "4"], ["1", "1"]]
 
 
 def test_a_silent_node_has_the_time_that_was_said() -> None:

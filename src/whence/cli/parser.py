@@ -343,7 +343,7 @@ traces are not complete (table doubts), or too short for an --error-rate (table 
 Client histories (reads and writes in transactions and sessions) are checked for read committed, read atomic and causal
 consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. docs/histories.md
 """,
-        {"level": LEVELS, "format": ("auto", "text", "dbcop", "cobra", "elle", "json", "parquet")},
+        {"level": LEVELS, "format": ("auto", "text", "dbcop", "cobra", "elle", "json", "parquet", "table")},
         {"paths": {"nargs": "+", "type": Path, "metavar": "PATH", "help": "histories, or folders of them"}},
         "scale",
     ),

@@ -37,7 +37,8 @@ def status(args: argparse.Namespace) -> int:
 
 def _show(cluster: ClusterStatus) -> None:
     taken = sum(one.ticket is not None for one in cluster.members)
-    title = f"{cluster.cluster}: {len(cluster.members)} members, {taken} of {cluster.tickets} tickets, as"
+    tickets = f"{taken} of {cluster.tickets} tickets" if cluster.tickets else "no tickets"
+    title = f"{cluster.cluster}: {len(cluster.members)} members, {tickets}, as"
     columns = ("member", "heard", "ticket", "votes", "order", "version", "held", "unread")
     table = Table(*columns, title=escape(f"{title} {address_of(cluster.me)} sees it"))
     for one in cluster.members:

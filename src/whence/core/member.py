@@ -22,7 +22,7 @@ import msgspec
 
 from whence.core import ports
 from whence.core.cast import CastMessage, News, make
-from whence.core.cast.messages import CastOutput, First, Heard
+from whence.core.cast.messages import CastOutput, First, Graft, Heard, IHave, Subscribe
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
 from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
 from whence.core.config import Config
@@ -52,6 +52,20 @@ MAX_CUT_OFF = 1024
 MAX_SNAPSHOTS = 8  # being taken for others at a time; further joiners are told `busy`
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
 HEIRS = 3  # members that get the recovery buffer of one that leaves
+ASKS: dict[type, int] = {
+    Subscribe: 16,  # answered with a sample of the view
+    IHave: 64,
+    Graft: 16,  # in bytes: `cast.tree.GIVEN_BYTES`
+    Recover: 256,  # in bytes: `order.layer.MAX_ANSWERS`
+    AckRecover: 512,
+    SnapshotRequest: 2,
+    **dict.fromkeys(get_args(RingMessage), 64),
+}
+"""Messages of each kind that one address may send in a round and that are looked at: far more than an honest member has
+reason to. The others are counted (`order.unanswered`). Else whoever only asks would leave no time for others' events
+and for the own lease. What is missing here is what the publishing itself needs (gossip), for which there is back
+pressure."""
+MAX_ASKED = 1 << 16
 LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back; then leave without waiting
 
 
@@ -120,6 +134,7 @@ class Member:
         self._join = _Join()
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
+        self._asked: dict[tuple[str, type], int] = {}  # in this round
         self._leave_by: int | None = None
         self._ambition: ports.FoundRing | ports.Coordinate | None = None  # done once it has joined
 
@@ -136,7 +151,7 @@ class Member:
             self._publish(input.payloads, now, out)
         elif not isinstance(input, ports.Received):
             self._do(input, now, out)
-        elif self.started and input.sender not in self.cut_off and input.sender != self.me:
+        elif self.started and input.sender not in self.cut_off and input.sender != self.me and self._may_ask(input):
             try:
                 if isinstance(input.message, CastMessage):
                     self._cast(self.cast.receive(input.sender, input.message, now), now, out)
@@ -158,6 +173,20 @@ class Member:
                     at = other
             self.wake_at = at if self._closes is None else min(at, self._closes[2])
         return out
+
+    def _may_ask(self, input: ports.Received) -> bool:
+        """The budget of the asker for such messages is not used up."""
+        kind = type(input.message)
+        most = ASKS.get(kind)
+        if most is None:
+            return True
+        asker = (address_of(input.sender), kind)
+        count = self._asked.get(asker, 0)
+        if count >= most or len(self._asked) >= MAX_ASKED:
+            self.ordering.stats.unanswered += 1
+            return False
+        self._asked[asker] = count + 1
+        return True
 
     def _do(self, input: ports.Seldom, now: int, out: Outputs) -> None:
         match input:
@@ -187,6 +216,8 @@ class Member:
             case ports.Unreachable():
                 if self.started:
                     self._cast(self.cast.unreachable(input.address, now), now, out)
+            case ports.Vacated():
+                self._cast(self.cast.vacated(input.address), now, out)
             case ports.BadBytes():
                 self._cut(input.sender, input.error, now, out)
             case _:
@@ -361,8 +392,7 @@ class Member:
             return
         _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
-        members = tuple(self.cast.sample(self.config.cast.max_welcome))
-        message = Snapshot(request.nonce, taken.token, state, coordinators, members, taken.state)
+        message = Snapshot(request.nonce, taken.token, state, coordinators, taken.state)
         out.append(ports.Send(sender, message, reliable=True))
         out += self.ordering.hand_over(sender)
 
@@ -464,6 +494,7 @@ class Member:
             if self.cast.round_at <= now:
                 digest = self.ordering.digest()
                 self.ordering.answered.clear()
+                self._asked.clear()
             self._cast(self.cast.wake(now, digest), now, out)
         if self._join.retry_at is not None and self._join.retry_at <= now:
             self._ask_for_snapshot(now, out)

@@ -72,6 +72,12 @@ class Unreachable(_In, frozen=True, gc=False):
     address: str
 
 
+class Vacated(_In, frozen=True, gc=False):
+    """Nobody is at this address any more: who was there shows the same certificate at another one."""
+
+    address: str
+
+
 class Wake(_In, frozen=True, gc=False):
     """Time has passed."""
 
@@ -128,7 +134,7 @@ class SnapshotTaken(_In, frozen=True, gc=False):
 
 
 _Part = Start | Meet | FoundRing | Coordinate | Resign | Leave
-Seldom = _Part | BadBytes | Unreachable | Wake | CountCopies | Move | SnapshotTaken
+Seldom = _Part | BadBytes | Unreachable | Vacated | Wake | CountCopies | Move | SnapshotTaken
 Input = Received | Publish | Seldom
 
 

@@ -117,8 +117,7 @@ class Tickets:
 
     async def wait(self, deadline: float | None) -> bool:
         """Wait until this member may publish; False at the deadline. Logs the reason while there is no ticket."""
-        node = self.node
-        self._say_safe()
+        node, patience = self.node, UNSAID
         while True:
             self.check_open()
             if node.member.may_publish:
@@ -128,16 +127,20 @@ class Tickets:
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 return False
-            complain = now + COMPLAIN_EVERY
+            complain = now + patience
             until = complain if deadline is None else min(complain, deadline)
             came = await node.changed.until(lambda: node.member.may_publish or not node.open, until)
             if not came and until == complain:
-                log.warning("%s: no ticket yet: %s", node.cluster, self.why_none())
+                if patience == UNSAID:
+                    self._say_safe()
+                else:
+                    log.warning("%s: no ticket yet: %s", node.cluster, self.why_none())
+                patience = COMPLAIN_EVERY
 
     def _say_safe(self) -> None:
         """Say once how long safety makes this member wait."""
         member, left = self.node.member, (self.node.member.ring.safe_at - boot_ns()) / 1e9
-        if left > UNSAID and not member.may_publish and self._said != member.ring.safe_at:
+        if left > 0 and not member.may_publish and self._said != member.ring.safe_at:
             self._said = member.ring.safe_at
             text = "%s: publishing waits up to %.1f s, until leases from before this start have run out"
             log.warning(text, self.node.cluster, left)

@@ -36,6 +36,15 @@ DBCOP = """{"params": {}, "data": [
  {"events": [{"Read": {"variable": 0, "version": 1}}], "committed": true}]]}"""
 
 
+ROWS = """{"session": "ann", "txn": 0, "kind": "w", "key": "x", "value": "1"}
+{"session": "ann", "txn": 1, "kind": "w", "key": "x", "value": "2"}
+{"session": "ann", "txn": 1, "kind": "w", "key": "y", "value": "2", "status": "committed"}
+{"txn": 2, "session": "bob", "kind": "r", "key": "y", "value": "2"}
+{"session": "bob", "txn": 3, "kind": "r", "key": "x", "value": "1"}
+"""
+CSV = "session,txn,kind,key,value\nann,0,w,x,1\nann,1,w,x,2\nann,1,w,y,2\nbob,2,r,y,2\nbob,3,r,x,1\n"
+
+
 def bincode() -> bytes:
     sessions = [[[(1, 1, 1)], [(1, 1, 2), (1, 2, 2)]], [[(0, 2, 2)], [(0, 1, 1)]]]
     out = struct.pack("<5Q", 0, 2, 2, 4, 5) + b"".join(struct.pack("<Q", len(s)) + s for s in (b"", b"now", b"then"))
@@ -79,6 +88,8 @@ def cobra(folder: Path) -> None:
         ("dbcop.json", DBCOP),
         ("a.bincode", bincode()),
         ("nameless", TEXT),
+        ("rows.jsonl", ROWS),
+        ("a.csv", CSV),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
@@ -155,6 +166,10 @@ def test_cobra_is_a_folder(tmp_path: Path) -> None:
         ("a.json", '[{"type": "ok", "process": 0, "value": 7}]', "a.json, line 1: 7 is not"),
         ("a.json", '[[{"events": [{"Read": {"variable": 1, "version": NaN}}], "committed": true}]]', "neither"),
         ("a.parquet", b"PAR1 and nothing else", "no Parquet file"),
+        ("a.csv", "session,txn,kind,key\na,1,w,x\n", "a.csv: no column 'value'"),
+        ("a.csv", "session,txn,kind,key,value\na,1\n", "a.csv: no table of operations: CSV parse error"),
+        ("a.jsonl", ROWS + '{"session": 7, "txn": 1, "kind": "w", "key": "x", "value": "3"}', "no table of operations"),
+        ("a.jsonl", ROWS.replace('"r"', '"read"'), "a.jsonl, row 3: the kind is r, w or a, not 'read'"),
         # every level would hold for want of an operation, which says nothing about the store
         ("a.txt", "", "a.txt: holds no operation"),
         ("a.jsonl", " \n", "a.jsonl: holds no operation"),

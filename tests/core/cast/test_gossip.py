@@ -240,7 +240,10 @@ def test_joining_through_a_contact() -> None:
     assert isinstance(answer, Send) and isinstance(answer.message, Welcome) and answer.to == D
     sample = [m for m, _ in answer.message.members]
     assert sample[0] == A and len(set(sample)) == 3 and D not in sample
-    assert node.receive(A, answer.message, 2) == [MemberUp(m) for m in sample]
+    others = sample[1:]  # hearsay: they are asked themselves
+    assert node.receive(A, answer.message, 2) == [MemberUp(A), *(Send(m, Subscribe(1)) for m in others)]
+    for m in others:
+        assert node.receive(m, Welcome(((m, 0),)), 3) == [MemberUp(m)]
     assert all(isinstance(m, Gossip) for _, m in gossips(node.wake(node.wake_at, None)))
     assert (D, 1) in message_of(contact.wake(ROUND, None)).members  # and so the word spreads
 

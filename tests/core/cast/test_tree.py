@@ -278,7 +278,8 @@ def test_a_pause_of_our_own_is_nobodys_silence() -> None:
 
 def test_a_lost_connection_replaces_the_neighbour_at_once() -> None:
     node = alone()
-    node.receive(B, Gossip(members=tuple((m, 0) for m in IDS[4:])), 1)
+    for m in IDS[4:]:
+        node.receive(m, Gossip(members=((m, 0),)), 1)
     address = B.split("#")[0]
     ((asked, _),) = sent(node.unreachable(address, 2), msg.Neighbor)
     assert asked in IDS[4:] and list(node.overlay.links) == [C, D]
@@ -290,7 +291,7 @@ def test_who_has_left_or_restarted_is_no_neighbour() -> None:
     node.receive(C, Gossip(unsubs=((B, 0),)), 1)
     assert B not in node.overlay.links
     newer = C.replace("#1", "#2")
-    assert MemberUp(newer) in node.receive(D, Gossip(members=((newer, 0),)), 1)
+    assert MemberUp(newer) in node.receive(newer, Gossip(members=((newer, 0),)), 1)
     assert C not in node.overlay.links
     node.remove(D)
     assert not node.overlay.links

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,13 +13,17 @@ from msgspec.structs import replace
 from tests.core.member.net import MS, MemberNet
 from tests.core.wire.messages import KINDS, messages_of
 from whence.core import ports
-from whence.core.cast import Gossip
+from whence.core.cast import Gossip, Subscribe
+from whence.core.cast.messages import Graft, IHave
 from whence.core.clock import NEVER, EventId, Frame, Incarnation
 from whence.core.config import Settings
 from whence.core.member import Member, with_kept
 from whence.core.order import TICKET_ORDERS as ORDERS
 from whence.core.order.contract import Contract
+from whence.core.order.messages import AckRecover, Recover, SnapshotRequest
 from whence.core.ring import State
+from whence.core.ring.messages import Read, Who
+from whence.core.wire import encode
 from whence.errors import ConfigError, UsageError
 
 
@@ -326,3 +331,50 @@ def test_wake_is_harmless_at_any_time() -> None:
     member.handle(ports.Start(), 0)
     for now in (0, 0, 1, 10**9, 5, 10**12):
         member.handle(ports.Wake(), now)
+
+
+EVERYTHING: dict[str, Any] = {
+    "recovery": lambda inc: Recover(7, tuple((0, inc, 1 + i, 4096) for i in range(64))),
+    "a snapshot": lambda inc: SnapshotRequest(7, 0, True),
+    "members": lambda inc: Subscribe(100),
+    "items": lambda inc: Graft(tuple((0, inc, 1 + i) for i in range(64))),
+    "announced items": lambda inc: IHave(tuple((0, inc, 5000 + i) for i in range(64)), (1,) * 64),
+    "coordinators": lambda inc: Who(7),
+    "tables": lambda inc: Read(0, 7),
+    "a buffer handed over": lambda inc: AckRecover(0, ()),
+}
+
+
+@pytest.mark.parametrize("what", EVERYTHING)
+def test_whoever_asks_has_a_budget(what: str) -> None:
+    """m3 asks m0 5,000 times within a round; m0's answers are bounded, and it goes on publishing."""
+    net = MemberNet(["reliable"] * 4, mode="tree")
+    net.coordinators(0, 1)
+    for _ in range(100):
+        net.publish(0, bytes(10_000))
+        net.run(10 * MS)
+    inc = net[0].member.ring.inc
+    assert inc is not None and net[0].member.ring.ticket == 0
+    message = EVERYTHING[what](inc.packed)
+    answers = [
+        o for _ in range(5000) for o in net.feed("m0#1", ports.Received("m3#1", message)) if type(o) is ports.Send
+    ]
+    size = sum(len(encode(o.message)) for o in answers)
+    assert len(answers) <= 256 and size <= 5 << 20, (len(answers), size)
+    assert net[0].member.ordering.stats.unanswered > 4000
+    net.publish(0)
+    net.run(1000 * MS)
+    assert net[2].events == net[0].events and len(net[0].events) == 101
+    assert net[0].member.ring.entitled
+
+
+def test_overlapping_ranges_are_answered_once() -> None:
+    net = MemberNet(["reliable"] * 3)
+    net.coordinators(0)
+    for _ in range(20):
+        net.publish(0, bytes(1000))
+        net.run(10 * MS)
+    ticket, inc = net[0].member.ring.tenure or (0, 0)
+    ranges = tuple((ticket, inc, 1 + i % 3, 4096) for i in range(64))
+    (answer,) = net.feed("m0#1", ports.Received("m2#1", Recover(7, ranges)))
+    assert isinstance(answer, ports.Send) and len(answer.message.frames) == 20

@@ -103,7 +103,7 @@ EXAMPLES: list[Any] = [
     order.AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
     order.SnapshotRequest(9, 2, False),
     order.SnapshotRefused(9, "busy"),
-    order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), ("a:1#2", "b:1#2"), b"state"),
+    order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), b"state"),
 ]
 
 FREE_EXAMPLES: list[Any] = [
@@ -111,7 +111,7 @@ FREE_EXAMPLES: list[Any] = [
     order.Recover(9, (("a:1#2", 0, 1, 4),)),
     order.AckRecover(9, (FREE,), (("a:1#2", 0, 1, 4),)),
     order.SnapshotRequest(9, 4, False, "no tickets"),
-    order.Snapshot(9, "a:1#2/1", FREE_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+    order.Snapshot(9, "a:1#2/1", FREE_CLOCK, (), b"state"),
 ]
 """The same, in a cluster without tickets."""
 
@@ -119,7 +119,7 @@ STAMPED_EXAMPLES: list[Any] = [
     cast.Gossip((STAMPED,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
     order.AckRecover(9, (STAMPED,), (("a:1#2", 0, 1, 4),)),
     order.SnapshotRequest(9, 2, False, "vector"),
-    order.Snapshot(9, "a:1#2/1", STAMPED_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+    order.Snapshot(9, "a:1#2/1", STAMPED_CLOCK, (), b"state"),
 ]
 """The same, in a cluster ordered by a mechanism of the survey."""
 

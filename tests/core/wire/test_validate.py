@@ -175,7 +175,7 @@ def test_bad_fields(message):
 def snapshot(**changes: Any) -> Snapshot:
     own = {k: v for k, v in changes.items() if k in CLOCK.__struct_fields__}
     rest = {k: v for k, v in changes.items() if k not in own}
-    return replace(Snapshot(9, "t", replace(CLOCK, **own), (), (), b""), **rest)
+    return replace(Snapshot(9, "t", replace(CLOCK, **own), (), b""), **rest)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,6 @@ def snapshot(**changes: Any) -> Snapshot:
         {"owners": ((0, 1, "x"),)},
         {"owners": ((-1, 1, "a#1"),)},
         {"coordinators": ((0, "x"),)},
-        {"members": ("a",)},
         {"token": "\t"},
         {"nonce": -1},
     ],
@@ -229,7 +228,6 @@ LARGE = {
     "ranges": Recover(1, more((0, 1, 1, 1), bounds.MAX_ITEMS)),
     "frames": AckRecover(1, more(FIRST, bounds.MAX_ITEMS)),
     "state": snapshot(state=bytes(bounds.MAX_STATE_BYTES + 1)),
-    "snapshot's members": snapshot(members=more("a#1", bounds.MAX_MEMBERS)),
     "coordinators": snapshot(coordinators=more((0, "a#1"), MAX_TICKETS)),
     "owners": snapshot(owners=more((0, 1, "a#1"), bounds.MAX_TENURES)),
     "tails": snapshot(tails=more((0, 1, 1), bounds.MAX_TENURES)),

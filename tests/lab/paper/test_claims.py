@@ -220,12 +220,3 @@ def test_without_arguments_the_table_is_printed(capsys: pytest.CaptureFixture[st
     assert "Theorem 4.2" in shown and "ccc11/ring" in shown and "Figure 3" in shown
     for name in NAMES:
         assert name.split("/")[1].split()[0] in shown
-
-
-def test_the_table_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
-    assert main(["paper", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["statements"]) == sum(map(len, STATEMENTS.values()))
-    assert {"place", "says", "verdict", "command", "claims"} <= set(found["statements"][0])

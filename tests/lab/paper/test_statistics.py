@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from whence.core.order import MECHANISMS
-from whence.lab.paper.ccc11 import availability, editing, fig4, fig5, planner, reach, theorems
+from whence.lab.paper.ccc11 import availability, fig4, fig5, theorems
 from whence.lab.paper.ccc11.evaluation import FAILED, PATIENT, VARIANTS
 from whence.lab.paper.claims import claims, judged
-from whence.lab.paper.pco17 import alerts, fig3, headers, latencies, sweeps
+from whence.lab.paper.pco17 import alerts, fig3, headers, sweeps
 from whence.lab.paper.survey import convoy, table1
 from whence.lab.paper.survey.table1 import BLOCKING
-from whence.lab.plan import ERRORS
 
 Row = dict[str, Any]
 Change = Callable[[Row], object]
@@ -155,7 +154,7 @@ def test_availability_live() -> None:
     assert fails(name, found(3, 5.0, 2)) == {"live-served", "live-soon", "live-storm"}
 
 
-# -- theorems, availability, the world, editing, the planner
+# -- theorems, availability
 
 
 def theorem_rows(success: float = 90.0, least: float = 10.0, lost: float = 0.0, requests: float = 300.0) -> list[Row]:
@@ -214,57 +213,6 @@ def test_availability() -> None:
     assert "half-crash" not in holds(name, {**good, "half-crash": []})  # no rows, no verdict
 
 
-def world_rows(asking: float = 1.4, lost: float = 0.0) -> list[Row]:
-    late = {"gossip": 1.3, "causal": 1.5, "R1": asking, "R4": asking}
-    bad = {"gossip": 0.2, "causal": 0.01, "R1": lost, "R4": lost}
-    return [
-        row(variant=v, load=load, pairs=9000.0, latency_rounds=late[v], latency_ms=400 * late[v], lost_ordered=bad[v])
-        for v in VARIANTS
-        for load in (2.0, 12.0)
-    ]
-
-
-def test_world() -> None:
-    assert fails("ccc11/world", fig5.statistics_world(world_rows())) == set()
-    assert {"world-recovered"} == fails("ccc11/world", fig5.statistics_world(world_rows(lost=0.1)))
-    slower = fails("ccc11/world", fig5.statistics_world(world_rows(asking=3.0)))
-    assert slower == {"world-overhead", "world-faster-R1", "world-faster-R4"}
-
-
-def editing_rows(**worse: float) -> list[Row]:
-    """As one would have them; `worse`: figures of R1 where messages are lost."""
-    found = []
-    for variant in editing.TRIED:
-        for part in (0.0, editing.USUAL):
-            numbers = {"written": 1.0, "lost": 0.0, "same_text": 1.0, "pairs": 9000.0}
-            if variant == "causal":
-                numbers |= {"written": 0.2, "same_text": 0.0}
-            numbers |= worse if variant == "R1" and part else {}
-            one = row(2, variant=variant, loss=part)
-            found.append({**one, **numbers, "runs": [dict(numbers), dict(numbers)]})
-    return found
-
-
-def test_editing() -> None:
-    name = "ccc11/editing"
-    assert fails(name, editing.statistics(editing_rows())) == set()
-    assert fails(name, editing.statistics(editing_rows(same_text=0.9))) == {"text-R1"}
-    assert fails(name, editing.statistics(editing_rows(same_text=0.9, lost=0.02, written=0.5))) == {
-        "text-R1", "in-order", "to-the-end"
-    }  # fmt: skip
-
-
-def test_planner() -> None:
-    def rows(measured: float) -> list[Row]:
-        found = {"predicted": 1.0, "measured": measured, "low": measured - 0.01, "high": measured + 0.01}
-        compared = [{"name": name, **found, "least": 0.9, "most": 1.1} for name in ERRORS]
-        return [{"members": 20, "mode": "eager", "loss": 0.1, "compared": compared}]
-
-    assert holds("ccc11/planner", planner.statistics(rows(1.0))) == set(ERRORS)
-    assert fails("ccc11/planner", planner.statistics(rows(1.3))) == set(ERRORS)
-    assert not holds("ccc11/planner", planner.statistics(rows(1.095))) & set(ERRORS)  # half in: not decided
-
-
 # -- PCO17
 
 
@@ -308,17 +256,6 @@ def test_figures_4_to_6_of_pco17() -> None:
     assert fails("pco17/fig6", sweeps.one_rate(points("processes", rising))) == {"constant", "higher", "steady"}
 
 
-def test_loss_and_churn() -> None:
-    grows = {x: 1 + 300 * x for x in sweeps.LOSSES}
-    assert fails("pco17/loss", sweeps.lost(points("loss", {x: rate / 1000 for x, rate in grows.items()}))) == set()
-    flat = dict.fromkeys(grows, 9.0)
-    assert fails("pco17/loss", sweeps.lost(points("loss", flat, unalerted4=1))) >= {"doubles", "bound", "unalerted"}
-    same = dict.fromkeys(sweeps.RATES, 1e-3)
-    assert fails("pco17/churn", sweeps.replaced(points("churn", same))) == set()
-    worse = {**same, 100.0: 3e-3}
-    assert fails("pco17/churn", sweeps.replaced(points("churn", worse, unalerted4=2))) == {"churn", "unalerted"}
-
-
 def alert_rows(missed: int, alarms: float, unalerted: int = 0) -> list[Row]:
     found = []
     for part, key, values in (("keys", "keys", alerts.KS), ("length", "memory", alerts.LENGTHS)):
@@ -334,21 +271,6 @@ def test_alerts() -> None:
     assert {"unalerted", "over-estimates", "fewer-false", "two-times"} <= holds("pco17/alerts", good)
     bad = fails("pco17/alerts", alerts.statistics(alert_rows(30, 5_000.0, 3)))
     assert {"unalerted", "over-estimates", "two-times", "longer"} <= bad
-
-
-def test_recorded_latencies() -> None:
-    def rows(rate: Callable[[int], float], factor: float, overtaken: float) -> list[Row]:
-        found = []
-        for network, times, p in (("recorded", factor, overtaken), ("paper", 1.0, 0.01)):
-            for k in latencies.KS:
-                numbers = {"in_flight": 17.0, "exact_rate": times * rate(k), "p_nc": p, "theory": 1.0}
-                found.append(row(8, network=network, keys=k, **numbers))
-        return found
-
-    good = latencies.statistics(rows(lambda k: 1e-3 * (1 + abs(k - 4)), 0.9, 0.02))
-    assert fails("pco17/latencies", good) == set()
-    bad = latencies.statistics(rows(lambda k: 1e-3 * (11 - k), 4.0, 0.005))
-    assert fails("pco17/latencies", bad) == {"nearest-K", "no-more", "overtaken", "by-overtaken"}
 
 
 # -- bytes and errors of clocks
@@ -380,27 +302,6 @@ def test_bytes_and_errors() -> None:
     dear = headers.statistics(header_rows(ticket=60))
     assert fails("pco17/headers", dear) == {"tickets-5", "tickets-25-counts"}
     assert fails("pco17/headers", headers.statistics(header_rows(ticket=2))) == {"tickets-25-bytes"}
-
-
-# -- alerts
-
-
-# -- reach
-
-
-def reach_rows(printed: float, sized: float, missed: float) -> list[Row]:
-    common = {"members": 250, "events": 300.0}
-    found = [
-        row(in_step=step, fanout=4, termination=5, **common, reach=printed, gossip_missed=missed)
-        for step in (True, False)
-    ]
-    return [*found, row(in_step=False, fanout=3, termination=9, **common, reach=sized, gossip_missed=0.0)]
-
-
-def test_reach() -> None:
-    every = {"reach-250", "reach-sized", "cover-250"}
-    assert holds("ccc11/reach", reach.statistics(reach_rows(0.995, 0.997, 0.01))) == every
-    assert fails("ccc11/reach", reach.statistics(reach_rows(0.3, 0.9, 0.2))) == every
 
 
 # -- the survey

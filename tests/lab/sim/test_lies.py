@@ -8,7 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.lab.sim.runs import MS, simulate
+from whence.core import ports
+from whence.core.cast import Gossip
+from whence.core.member import Member
 from whence.errors import ConfigError
+from whence.lab.sim.actions import PublishAction
 from whence.lab.sim.run import play
 from whence.lab.sim.scenario import Loaded, load, parse
 from whence.lab.sim.world import World
@@ -46,3 +51,39 @@ def test_liars_cannot_be_coordinators() -> None:
         parse("members = 3\nwire = true\n[cluster]\ntickets = 3\nliars = 1\n")
     with pytest.raises(ConfigError, match="wire"):
         parse('members = 3\n[chaos]\nlie = "1r"\n')
+
+
+CROWD = """
+members = 8
+duration = "20s"
+settle = "20s"
+[cluster]
+tickets = 3
+order = { causal = 5, reliable = 3 }
+"""
+
+
+class Inventor(Member):
+    """n7 tells in every message of 400 members that are not there."""
+
+    def handle(self, input: ports.Input, now: int) -> list[ports.Output]:
+        out = super().handle(input, now)
+        if not self.me.startswith("n7#"):
+            return out
+        crowd = tuple((f"ghost{k}#1", 0) for k in range(400))
+        for at, step in enumerate(out):
+            if isinstance(step, ports.Send) and isinstance(step.message, Gossip):
+                told = msgspec.structs.replace(step.message, members=((self.me, 0), *crowd))
+                out[at] = ports.Send(step.to, told, step.reliable)
+        return out
+
+
+def test_invented_members_starve_nobody() -> None:
+    """Nothing is skipped at the honest ones, copies are counted, and nobody takes a ghost for a member."""
+    words = [PublishAction(at=(5000 + 20 * i) * MS, who=f"n{i % 2}", copies=2) for i in range(200)]
+    run = simulate(CROWD, 1, words, make=Inventor).clean()
+    assert run.world.tally.acknowledged > 150 and not run.world.tally.too_few_copies
+    for host in run.world.hosts.values():
+        member = host.instances[0].member
+        assert not [m for m in member.members() if m.startswith("ghost")]
+        assert member.ordering.stats.skipped == 0

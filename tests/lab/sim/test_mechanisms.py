@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from soak import mechanisms as soak_mechanisms
 
 from tests.lab.sim.runs import Run
 from tests.lab.sim.survey import short
@@ -34,7 +33,7 @@ def test_all_that_order_a_multicast_are_there() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("seed", few([1, 2], 1))
+@pytest.mark.parametrize("seed", few([2, 3], 1))
 def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
     done = Run(short(mechanism), seed).clean()
     report = judge(done.rows)  # the trace alone, as the audit sees it
@@ -162,14 +161,6 @@ def test_a_mechanism_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture
     assert file.name.startswith("hostile-survey-mechanism-identifiers-") and "/" not in report["scenario"]
     assert main(["sim", "hostile-survey", "--set", "cluster.mechanism=sundial"]) == 2
     assert "mechanism must be one of" in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_the_soak_says_what_each_paid(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--seeds", "1", "--start", "3", "--jobs", "1", "--mechanism", "identifiers", "--mechanism", "delta"]
-    assert soak_mechanisms.main(arguments) == 0
-    said = capsys.readouterr().out
-    assert "identifiers       published" in said and "delta" in said and "2 runs, 0 broken" in said
 
 
 def test_settings_that_make_no_sense_name_the_key() -> None:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lab.sim.runs import MS, Run, simulate
+from tests.long import few
 from whence.core.member import Member
 from whence.core.order import layer
-from whence.lab.sim.actions import Action, Crash, LeaveAction, Partition, PublishAction, StartAction
+from whence.lab.sim.actions import Action, CoordinateAction, Crash, LeaveAction, Partition, PublishAction, StartAction
 from whence.lab.sim.survivors import names
 
 SMALL = """
@@ -183,3 +184,29 @@ def test_copies_are_acknowledged_in_the_simulator_and_too_few_are_counted() -> N
     run = small(cut, *words, members=3).clean()
     assert acknowledged(run) == [run.published()[0].event]
     assert run.world.tally.too_few_copies == 1
+
+
+def reassigned(seed: int) -> Run:
+    """n1 publishes while only one other member hears it, and crashes at some moment; its ticket goes to somebody who
+    lacks its last events, and others publish on."""
+    r = random.Random(seed)
+    at = r.randint(5500, 6500)
+    side = ("n1", r.choice(["n2", "n3", "n4"]))
+    actions: list[Action] = [Partition(at=at * MS, who=side, lasts=r.randint(500, 9000) * MS)]
+    actions += [PublishAction(at=(at + r.randint(1, 1000)) * MS, who="n1", copies=2) for _ in range(r.randint(1, 5))]
+    actions.append(Crash(at=(at + r.randint(1, 1500)) * MS, who="n1"))
+    for _ in range(20):
+        who, copies = r.choice(["n0", "n2", "n3", "n4"]), r.choice([1, 2])
+        actions.append(PublishAction(at=r.randint(5000, 15500) * MS, who=who, copies=copies))
+    for _ in range(3):
+        actions.append(CoordinateAction(at=r.randint(6000, 12000) * MS, who=r.choice(["n2", "n3", "n4"])))
+    text = SMALL.replace('"reliable"', "{{ causal = 3, reliable = 2 }}").format(
+        members=5, absent="[]", mode="eager", ring="council"
+    )
+    return simulate(text, seed, sorted(actions, key=lambda a: a.at))
+
+
+@pytest.mark.parametrize("seed", few([9, 11, *range(40)], 2))
+def test_what_is_acknowledged_reaches_causal_members_when_the_ticket_has_another_owner(seed: int) -> None:
+    run = reassigned(seed).clean()
+    assert run.world.tally.acknowledged_and_died == 0

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import whence
-from tests.live.net.live import LIMIT, assert_causal, collect, fast, say, several, until
+from tests.live.net.live import assert_causal, collect, fast, say, several, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.cli import main
@@ -50,27 +45,6 @@ async def test_everybody_publishes_at_once_without_a_ticket() -> None:
     report = judge(trace.rows)
     assert report.total.inverted == 0 and report.total.lost == 0 and report.published == 92
     assert all(r.ticket is None for r in trace.rows if r.kind == "publish")
-
-
-async def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
-    net, trace = MemoryNetwork(), MemoryTrace()
-    common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic"}
-    seen: list[bytes] = []
-    async with several("free", 2, **common, contract=BIG, state=lambda: b" ".join(seen)) as (a, b):
-        for i in range(5):
-            await say(a, b"%d" % i)
-        seen += [e.payload for e in await collect(a, 5)]
-        await collect(b, 5)
-        got: list[bytes] = []
-        # its own contract is another one: it takes over the cluster's clock
-        other = whence.Contract(entries=64, keys=2)
-        joiner = {"contract": other, "restore": got.append, "state": lambda: got[0]}
-        async with whence.join("free", [a.address], **common, **joiner) as c:
-            assert got == [b"0 1 2 3 4"] and c.clock.size == (512, 4)
-            await asyncio.gather(*(say(x, b"x") for x in (a, b, c)))
-            assert sorted(e.payload for e in await collect(c, 3)) == [b"x"] * 3
-    report = judge(trace.rows)
-    assert report.ok and report.total.inverted == 0 and report.total.lost == 0
 
 
 async def test_another_size_without_stopping() -> None:
@@ -138,47 +112,6 @@ async def test_the_wrong_kind_of_cluster_is_a_named_refusal() -> None:
     for order in ("causal", "reliable"):
         with pytest.raises(ConfigError, match="without tickets"):
             whence.create("free", **common, order=order, contract=BIG)
-
-
-def test_from_the_shell(tmp_path: Path) -> None:
-    """Three processes over sockets, two of which publish what comes in."""
-    (tmp_path / "free.toml").write_text('[cluster]\norder = "probabilistic"\ncontract = { entries = 256, keys = 3 }\n')
-    command = [sys.executable, "-m", "whence", "node", "--cluster", "free", "--insecure", "--json", "--publish"]
-    command += ["--settings", str(tmp_path / "free.toml")]
-    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    nodes: list[subprocess.Popen[str]] = []
-
-    def start(*more: str) -> subprocess.Popen[str]:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        node = subprocess.Popen([*command, *more], text=True, env=env, **pipes)  # type: ignore[call-overload]
-        nodes.append(node)
-        return node
-
-    try:
-        first = start()
-        assert first.stderr is not None
-        address = json.loads(first.stderr.readline())["address"]
-        others = [start("--contact", address) for _ in range(2)]
-        for node in others:
-            assert node.stderr is not None
-            assert "metrics" in json.loads(node.stderr.readline())
-        for i, node in enumerate(nodes):
-            assert node.stdin is not None
-            node.stdin.write(f"hello {i}\n")
-            node.stdin.flush()
-        for node in nodes:
-            assert node.stdout is not None
-            got = {json.loads(node.stdout.readline())["payload"] for _ in range(3)}
-            assert got == {"hello 0", "hello 1", "hello 2"}
-        for node in nodes:
-            assert node.stdin is not None
-            node.stdin.close()
-        assert [node.wait(LIMIT) for node in nodes] == [0, 0, 0]
-    finally:
-        for node in nodes:
-            with contextlib.suppress(ProcessLookupError):
-                node.kill()
-            node.wait()
 
 
 def test_a_contract_on_the_command_line_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import whence
-from tests.live.net.live import FAST, Members, run, until
+from tests.live.net.live import FAST, Members, run, say, until
 from whence.live.net.council import FORCE_AFTER_S, council_of
 from whence.live.net.node import STALL_NS
 from whence.testing import MemoryNetwork
@@ -91,13 +92,44 @@ def test_an_experiment_is_told_what_it_remembers_of_the_last_one(tmp_path: Path)
             for one in (a, b, c):
                 one.abandon()
         async with whence.create("x", "127.0.0.1:9", memory=home, **options) as again:
-            with pytest.raises(
-                whence.NoTicket, match=rf"remembered in {home}; if that was another cluster of this name"
-            ):
+            with pytest.raises(whence.NoTicket, match=rf"remembers them from {home}: if that experiment is over"):
                 async with again.publisher(timeout=30) as publisher:
                     await publisher.publish(b"x")
 
     run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_after_a_total_restart_nobody_is_missed_and_the_wait_is_explained(
+    clean: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others start at the same time. After a kill, leases of before have to run out, and each publisher says so."""
+
+    async def life(network: MemoryNetwork, leaves: bool) -> None:
+        async with AsyncExitStack() as stack:
+            peers = [f"127.0.0.1:{port}" for port in (7, 8, 9)]
+            joins = [
+                whence.bootstrap("x", peers, peer, memory=tmp_path / peer, transport=network, secret=b"s" * 32)
+                for peer in peers
+            ]
+            clusters = await asyncio.gather(*map(stack.enter_async_context, joins))
+            said = [cluster.council for cluster in clusters]
+            assert not any(council is not None and council.missing for council in said)
+            await asyncio.gather(*(say(cluster, b"x") for cluster in clusters))
+            await until(lambda: all(c.council is not None and len(c.council.voters) == 3 for c in clusters))
+            if not leaves:
+                for cluster in clusters:
+                    cluster.abandon()
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        await life(network, clean)
+        caplog.clear()
+        await life(network, clean)
+        assert caplog.text.count("publishing waits up to") == (0 if clean else 3)
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
 
 
 async def test_a_receiver_names_a_member_that_may_decide(tmp_path: Path) -> None:

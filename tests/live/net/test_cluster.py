@@ -75,30 +75,6 @@ async def test_a_real_cluster_passes_the_oracle(order: str, drop: float) -> None
     assert judge(trace.rows).published >= 360
 
 
-async def test_members_of_all_orders_live_together() -> None:
-    trace = MemoryTrace()
-    async with AsyncExitStack() as stack:
-        clusters: list[whence.Cluster] = []
-        for order in ("reliable", "causal", "fifo", "unordered"):
-            joining = enter(
-                "live",
-                [c.address for c in clusters[:1]],
-                insecure=True,
-                order=order,
-                trace=trace,
-                faults=Faults(drop=0.03, seed=len(clusters)),
-                settings=fast(),
-            )
-            clusters.append(await stack.enter_async_context(joining))
-        async with clusters[0].publisher() as one, clusters[3].publisher() as two:
-            for n in range(100):
-                await one.publish(b"1/%d" % n)
-                await two.publish(b"2/%d" % n)
-            events = await collect(clusters[0], 200)
-            assert len({e.id for e in events}) == 200
-    assert_causal(trace, settled=False)
-
-
 async def test_a_cut_cluster_merges_by_itself() -> None:
     trace = MemoryTrace()
     faults = [Faults() for _ in range(5)]
@@ -134,37 +110,6 @@ async def test_a_cut_cluster_merges_by_itself() -> None:
     assert_causal(trace)
     told = Counter(row.reason for row in trace.rows if row.kind == "fault")
     assert told == {"cut into 2 islands": 5, "all links are back": 5}
-
-
-async def test_a_member_with_a_directory_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Its process is killed between two events: it sees every event once, and publishes under no used id."""
-    trace = MemoryTrace()
-    ids: list[str] = []
-    seen: list[bytes] = []
-    common: dict[str, Any] = {"insecure": True, "order": "reliable", "trace": trace, "settings": fast()}
-    async with whence.create("live", **common) as a, a.publisher() as seat:
-        sent, listen = 0, "127.0.0.1:0"
-        for life in range(3):
-            for _ in range(10):
-                await seat.publish(b"%d" % sent)
-                sent += 1
-            joining = whence.join("live", [a.address], listen, directory=tmp_path / "b", **common)
-            b = await joining.__aenter__()
-            listen = b.address
-            async with b.publisher() as own:
-                ids.append(await own.publish(b"own %d" % life))
-            if life == 0:
-                events = await collect(b, 1)
-                assert events[0].payload == b"own 0", "a new member begins with the state of another"
-            else:
-                events = await collect(b, 7)
-                seen += [e.payload for e in events if not e.payload.startswith(b"own")]
-            b.abandon()  # no word to anybody
-            await joining._close()
-        async with whence.join("live", [a.address], listen, directory=tmp_path / "b", **common) as b:
-            seen += [e.payload for e in await collect(b, 22 - 14) if not e.payload.startswith(b"own")]
-    assert len(set(ids)) == 3
-    assert seen == [b"%d" % n for n in range(10, 30)]
 
 
 async def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path) -> None:

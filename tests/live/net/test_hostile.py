@@ -390,3 +390,33 @@ async def test_a_taken_port_is_a_usage_error() -> None:
         with pytest.raises(UsageError, match="cannot listen"):
             async with whence.Host(one.address, insecure=True):
                 pass
+
+
+async def test_one_certificate_is_one_member(tmp_path: Path) -> None:
+    """It greets under 40 addresses, one connection each, and says hello to the cluster under all of them."""
+    keys.init(tmp_path)
+    for name, role in (("a", "publisher"), ("b", "publisher"), ("mallory", "receiver")):
+        keys.issue(tmp_path, name, role)
+    held = keys.load(tmp_path / "mallory")
+    client = contexts(held.ca, held.certificate, held.key)[1]
+    async with (
+        whence.create("live", tls=tmp_path / "a", settings=fast()) as a,
+        whence.join("live", [a.address], tls=tmp_path / "b", settings=fast()) as b,
+    ):
+        writers, most = [], 0
+        for k in range(40):
+            host, port = parse_address(a.address)
+            _, writer = await asyncio.open_connection(host, port, ssl=client, server_hostname=host)
+            writers.append(writer)
+            me = f"127.0.0.1:{2000 + k}#1"
+            writer.write(frame_stream(encode_hello(Greeting(f"127.0.0.1:{2000 + k}"))))
+            writer.write(frame_stream(pack("live", me, Subscribe(10))))
+            await writer.drain()
+            await until(lambda me=me: me in [str(m) for m in a.members()], "it is heard")
+            most = max(most, len(a.members()))
+        assert most == 3, "a, b and one of its names"
+        async with a.publisher() as publisher:
+            await publisher.publish(b"x", copies=2)
+        assert (await collect(b, 1))[0].payload == b"x"
+        for writer in writers:
+            writer.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import whence
 from whence.errors import KeysError, UsageError
 
 if importlib.util.find_spec("cryptography") is None:
@@ -190,6 +191,28 @@ def test_a_revoked_certificate_is_named(root: Path, tmp_path: Path) -> None:
     (root / "bob" / "revoked").write_text("no number\n")
     with pytest.raises(KeysError, match="no list of revoked"):
         keys.load(root / "bob")
+
+
+async def test_keys_that_cannot_be_used_leave_the_old_ones(root: Path) -> None:
+    for name in ("alice", "bob"):
+        keys.issue(root, name)
+    async with whence.create("x", tls=root / "alice") as alice:
+        with pytest.raises(UsageError, match="the kind of protection cannot change"):
+            alice.rekey(secret=b"s" * 32)
+        with pytest.raises(KeysError, match="of another member"):
+            alice.rekey(tls=root / "bob")
+        (root / "alice" / "ca.crt").write_text("garbage")
+        with pytest.raises(KeysError, match=r"ca\.crt is no certificate"):
+            alice.rekey()
+        async with whence.join("x", alice.address, tls=root / "bob") as bob:
+            assert bob.me in alice.members()
+    async with whence.create("x", secret=b"s" * 32) as one:
+        with pytest.raises(UsageError, match="the kind of protection cannot change"):
+            one.rekey()
+        with pytest.raises(UsageError, match="too short"):
+            one.rekey(secret=[b"s" * 32, b"short"])
+        async with whence.join("x", one.address, secret=b"s" * 32) as two:
+            assert two.me in one.members()
 
 
 def test_no_directory_is_said(tmp_path: Path) -> None:

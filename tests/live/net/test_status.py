@@ -83,3 +83,9 @@ async def test_whoever_asks_the_page_the_members_are_asked_once_a_second() -> No
             await until(lambda: server._status is None)
             await ask(server.address, "/status")
             assert asked.times == 2
+
+
+async def test_a_cluster_without_tickets_has_none() -> None:
+    async with whence.create("x", transport=MemoryNetwork(), order="probabilistic") as cluster:
+        status = await cluster.status()
+        assert (status.tickets, status.council, status.may_lose) == (0, "", None) and not status.members[0].votes

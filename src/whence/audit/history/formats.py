@@ -18,7 +18,7 @@ import numpy as np
 
 from whence.audit.history import edn
 from whence.audit.history.model import History, Op, Status, Transaction, settle
-from whence.audit.history.tables import bad_line, decoded, from_table, from_text, read_parquet
+from whence.audit.history.tables import bad_line, decoded, from_table, from_text, read_parquet, read_rows
 from whence.errors import HistoryError
 
 # -- which file has which format
@@ -345,8 +345,10 @@ def read_edn(path: Path, raw: bytes) -> History:
 
 
 def read_json(path: Path, raw: bytes) -> History:
-    """dbcop's JSON, or Jepsen's as an array or as lines: told apart by their shape."""
+    """dbcop's JSON, Jepsen's as an array or as lines, or operations as lines: told apart by their shape."""
     text = decoded(path, raw)
+    if _OPERATION.match(text):
+        return _read_rows(path, raw)
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -453,6 +455,14 @@ def _typed(path: Path, op: Op) -> Op:
     return op._replace(value=())
 
 
+_OPERATION: Final = re.compile(r'\s*\{[^{}]*"session"\s*:')
+"""So a line of a table of operations begins, and no line of Jepsen's."""
+
+
+def _read_rows(path: Path, raw: bytes) -> History:
+    return from_table(read_rows(path, raw), str(path))
+
+
 def _read_table(path: Path, _: bytes = b"") -> History:
     return from_table(read_parquet(path), str(path))
 
@@ -465,6 +475,7 @@ READERS: Final[dict[str, Callable[[Path, bytes], History]]] = {
     ".bincode": read_bincode,
     ".hist": read_hist,
     ".parquet": _read_table,
+    ".csv": _read_rows,
 }
 """By the ending of the name."""
 FORMATS: Final[dict[str, tuple[str, ...]]] = {
@@ -473,6 +484,7 @@ FORMATS: Final[dict[str, tuple[str, ...]]] = {
     "json": (".json",),
     "dbcop": (".json", ".bincode", ".hist"),
     "parquet": (".parquet",),
+    "table": (".csv", ".jsonl"),
 }
 """Name on the command line -> endings of files of this format. A file with any other ending is read as the first."""
 BEGINS: Final[dict[str, tuple[bytes, ...]]] = {

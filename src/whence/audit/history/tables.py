@@ -46,6 +46,19 @@ def read_parquet(path: Path) -> Any:
     return table
 
 
+def read_rows(path: Path, raw: bytes) -> Any:
+    """The table of operations in JSON lines, or in CSV with a header: a field that is empty and not quoted is null."""
+    from pyarrow import csv, json
+
+    try:
+        if raw.lstrip()[:1] == b"{":
+            return json.read_json(io.BytesIO(raw))
+        nulls = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""])
+        return csv.read_csv(io.BytesIO(raw), convert_options=nulls)
+    except pa.ArrowException as error:
+        raise HistoryError(f"{path}: no table of operations: {str(error).splitlines()[0]}") from None
+
+
 def gate(table: Any, file: str) -> None:
     """Raises HistoryError for a table that is no table of operations, and for the first row that is no operation."""
     missing = [name for name in REQUIRED if name not in table.column_names]

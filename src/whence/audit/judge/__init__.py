@@ -1,5 +1,8 @@
 """Whether every member got what its order promises. Pure, and knows only the trace: an audit must not trust what it
-audits."""
+audits.
+
+There are two forms. `Causality` takes one step at a time; `Follower` puts the rows of a whole or growing trace into an
+order for it. `batch` takes runs as arrays: many in a call, torn ones, and pieces of giant ones."""
 
 from whence.audit.judge.causality import Causality
 from whence.audit.judge.findings import Doubt, Finding

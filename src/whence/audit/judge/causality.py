@@ -54,7 +54,7 @@ class Unit(NamedTuple):
     """Events."""
 
 
-class DeliveredState(msgspec.Struct, array_like=True):
+class DeliveredState(msgspec.Struct, array_like=True, gc=False):
     """What a member has delivered: everything up to X, except what was skipped."""
 
     X: list[int] = []

@@ -198,7 +198,7 @@ class Follower(msgspec.Struct, array_like=True):
             case "publish" if row.event is not None:
                 self._publish(row, row.event)
             case "ticket":
-                self.tickets.changed(row, self._delivered(member))
+                self.tickets.changed(row, self._delivered)
             case "snapshot" if row.token is None:
                 self.causality.life(member)
             case "snapshot":
@@ -256,11 +256,11 @@ class Follower(msgspec.Struct, array_like=True):
             self._findings.append(findings.reused(member, step, again))
         unit = self.causality.published(row.member, event)
         if unit is not None:
-            self.tickets.published(row, unit[:2], self._delivered(row.member))
+            self.tickets.published(row, unit[:2], self._delivered)
             self._happened(("event", event))
 
     def _delivered(self, member: str) -> DeliveredState:
-        return self.causality.lives.get(member) or DeliveredState()
+        return DeliveredState.copy(self.causality.lives.get(member) or DeliveredState())
 
     def _deliver(self, row: Row) -> None:
         causality, cause = self.causality, None

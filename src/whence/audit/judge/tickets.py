@@ -64,7 +64,7 @@ def went_beyond(event: str, count: int, last: str | None) -> bool:
     return other is not None and other.seq > named.seq
 
 
-class Holding(msgspec.Struct, array_like=True):
+class Holding(msgspec.Struct, array_like=True, gc=False):
     """A member's time with a ticket."""
 
     ticket: int
@@ -138,9 +138,9 @@ class Tenures(msgspec.Struct, array_like=True):
     changed_tickets: set[int] = set()
     """Tickets whose tenures have changed since `overlaps` was asked."""
 
-    def changed(self, row: Row, have: DeliveredState) -> None:
+    def changed(self, row: Row, have: Callable[[str], DeliveredState]) -> None:
         """A `ticket` row. Its reason: `owner INCARNATION ...`, `released INCARNATION ...`, or something else. `have`:
-        what the member had delivered by then."""
+        tells what a member has delivered by then."""
         change, _, rest = (row.reason or "").partition(" ")
         if row.ticket is None or change not in ("owner", "released"):
             return
@@ -151,12 +151,12 @@ class Tenures(msgspec.Struct, array_like=True):
             if tenure is not None:
                 tenure.end = max(tenure.end, row.t_ns)
         elif tenure is None or not tenure.owned:
-            new = self.tenures[key] = Holding(*key, row.t_ns, row.t_ns, row.lseq, knew=DeliveredState.copy(have))
+            new = self.tenures[key] = Holding(*key, row.t_ns, row.t_ns, row.lseq, knew=have(row.member))
             if tenure is not None:  # it has published before it said that it may
                 new.end, new.first, new.last = max(row.t_ns, tenure.end), tenure.first, tenure.last
                 new.last_unit = tenure.last_unit
 
-    def published(self, row: Row, unit: UnitId | None, have: DeliveredState) -> None:
+    def published(self, row: Row, unit: UnitId | None, have: Callable[[str], DeliveredState]) -> None:
         """A `publish` row. Ids of another form are passed over."""
         event = row.event or ""
         named = parse_id(event)
@@ -167,7 +167,7 @@ class Tenures(msgspec.Struct, array_like=True):
         tenure = self.tenures.get(key)
         if tenure is None:
             # without a word of owning the ticket, the tenure begins with its first publish
-            tenure = Holding(*key, row.t_ns, row.t_ns, row.lseq, owned=False, knew=DeliveredState.copy(have))
+            tenure = Holding(*key, row.t_ns, row.t_ns, row.lseq, owned=False, knew=have(row.member))
             self.tenures[key] = tenure
         tenure.end, tenure.last, tenure.last_unit = max(tenure.end, row.t_ns), event, unit
         tenure.first = tenure.first or event

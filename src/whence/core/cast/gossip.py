@@ -121,7 +121,7 @@ class Dissemination(ABC):
             self._send([sender], msg.Welcome(self.view.welcome(message.wanted, sender)), out)
         elif type(message) is msg.Welcome:
             self._contacts = []
-            self.view.merge(message.members, out)
+            self._hear(sender, message.members, out)
         else:
             self._other(sender, message, now, out)
         return out
@@ -141,6 +141,12 @@ class Dissemination(ABC):
         out: list[msg.CastOutput] = []
         self._contacts = [c for c in self._contacts if c != member]
         self.view.remove(member, out)
+        return out
+
+    def vacated(self, address: str) -> list[msg.CastOutput]:
+        """Nobody is at this address any more."""
+        out: list[msg.CastOutput] = []
+        self.view.vacate(address, out)
         return out
 
     def members(self) -> list[MemberId]:
@@ -166,6 +172,8 @@ class Dissemination(ABC):
         self._gossip(None, digest, self.view.unsubs(), out)
         for contact in pick(self._contacts, 1, self.rng):
             self._subscribe(contact, out)
+        if self.view.hints:
+            self._send(pick(list(self.view.hints), self.config.fanout, self.rng), msg.Subscribe(1), out)
         lost = self.view.lost_contact()
         if lost is not None:
             self._subscribe(lost, out)
@@ -203,9 +211,9 @@ class Dissemination(ABC):
                     continue
                 fresh.setdefault(key, (item, age))  # it may be twice in one message
         if message.members:
-            self.view.merge(message.members, out)
+            self._hear(sender, message.members, out)
         if message.unsubs:
-            self.view.unsubscribe(message.unsubs, out)
+            self.view.unsubscribe(message.unsubs, out, sender)
         stats.duplicates += len(message.items) - len(fresh)
         if known:
             self._again(sender, known, now, out)
@@ -224,6 +232,13 @@ class Dissemination(ABC):
             out.append(msg.Heard(sender, message.digest))
         if message.heads:
             out.append(msg.Heard(sender, message.heads))
+
+    def _hear(self, sender: MemberId, members: Sequence[msg.Aged], out: list[msg.CastOutput]) -> None:
+        """A peer's entries; what is new in them is asked at once."""
+        self.view.merge(members[: self.config.max_welcome], out, sender)
+        if self.view.unasked:
+            unasked, self.view.unasked = self.view.unasked, []
+            self._send(unasked, msg.Subscribe(1), out)
 
     def _remember(self, key: Hashable) -> bool:
         """An item of our own; False if the history has the key already."""

@@ -218,6 +218,8 @@ class Overlay:
         return link
 
 
+GIVEN_BYTES = 2 << 20
+"""Bytes of the items that one address is given in a round because it has asked; the rest it asks others for."""
 REQUESTS = 4
 """How often an announced item is asked for, and how many announcers are remembered."""
 
@@ -284,6 +286,7 @@ class TreeCast(Dissemination):
         self._told: list[tuple[msg.Key, int]] = []  # announced to half of the neighbours
         self._missing: dict[msg.Key, _Missing] = {}  # in the order of `ask_at`
         self._origins: dict[MemberId, None] = {}  # with a tree, the latest used last
+        self._given: dict[str, int] = {}  # address -> bytes in this round
         self._max_missing = max(config.max_keys, config.buffer)
 
     def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[msg.CastOutput]:
@@ -316,6 +319,7 @@ class TreeCast(Dissemination):
             return out
         if now >= self.round_at:
             slept = self._round(now, digest, out)
+            self._given.clear()
             self.overlay.tick(now, slept * self.config.round, self.stats.rounds, out)
             self._announce(out)
         self._graft(now, out)
@@ -467,12 +471,14 @@ class TreeCast(Dissemination):
     def _on_graft(self, sender: MemberId, message: msg.Graft, now: int, out: list[msg.CastOutput]) -> None:
         link = self.overlay.heard(sender, now, out)
         items: list[tuple[msg.Item, int]] = []
-        for key in message.keys[: self.config.max_keys]:
-            held = self._held.get(key)
-            if held is None:
+        address = msg.parts(sender)[0]
+        for key in dict.fromkeys(message.keys[: self.config.max_keys]):
+            held, given = self._held.get(key), self._given.get(address, 0)
+            if held is None or given >= GIVEN_BYTES:
                 self.stats.unheld += 1
                 continue
             item, age = held
+            self._given[address] = given + item.size
             items.append((item, min(age + 1, msg.MAX_AGE)))
             if link is not None:
                 link.lazy.discard(msg.origin_of(item))

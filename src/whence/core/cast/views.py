@@ -15,6 +15,10 @@ entries counts. Rules:
    (`FUTURE`) are never taken.
 4. Expired addresses are remembered (a bounded number) and retried now and then: after a partition longer than `expire`
    neither side has an entry of the other.
+5. In a full view names are earned: what others say of an unknown member is a **hint**. It is asked (SUBSCRIBE), and a
+   member once it has spoken itself. Nobody draws from hints or passes them on, and one teller has at most
+   `HINTS_EACH` of them open, so a liar cannot fill views with invented members. lpbcast's view is hearsay by design.
+6. Whoever denied by word of its own that it has left is not buried again by hearsay while it speaks.
 
 lpbcast has no ages and no expiry: a crashed process stays in the views until it is evicted by chance.
 """
@@ -43,6 +47,11 @@ a clock that nobody should follow."""
 LATE = 10
 """Rounds within which a message of an earlier life may still be on its way. After that, what a member says itself beats
 what others say of its address."""
+
+HINTS_EACH = 8
+"""Hints of one teller (rule 5) that wait for an answer. More: a joiner knows a large cluster sooner, and a liar makes
+others knock at more addresses."""
+MAX_HINTS = 256
 
 LOST_AGE = 15
 """An entry at least this old that a partial view drops is a lost contact. With 200 members and views of 18, a member
@@ -96,6 +105,11 @@ class View(ABC):
         two lists."""
         self.spoken: dict[str, tuple[int, int]] = {}
         """Address -> the boot that last sent us something itself, and in which round."""
+        self.hints: dict[MemberId, tuple[MemberId, int]] = {}
+        """Hearsay that waits for a word of the member itself (rule 5): who told, and as in `born`."""
+        self.unasked: list[MemberId] = []  # hints that nobody was asked about yet
+        self._open: dict[MemberId, int] = {}  # teller -> its hints
+        self._denied: dict[str, int] = {}  # address -> the boot that has denied to have left (rule 6)
         self._taken: dict[str, int] = {}  # address -> the round in which its member was added
         self._address, boot = parts(me)
         self._future = boot + FUTURE
@@ -157,25 +171,47 @@ class View(ABC):
 
     # Changing
 
-    def merge(self, members: Sequence[Aged], out: list[CastOutput]) -> None:
-        """Take a peer's entries: of two for one member the younger."""
+    def merge(self, members: Sequence[Aged], out: list[CastOutput], teller: MemberId | None = None) -> None:
+        """Take a peer's entries: of two for one member the younger. Without a `teller` they are not hearsay."""
         born, now, fresh = self.born, self.round, self.fresh
         for member, age in members:  # the hot loop: ten entries a message, most of them known
             known = born.get(member)
             if known is None:
-                if member != self.me:
+                if member == self.me:
+                    continue
+                if member == teller or teller is None:
                     self.admit(member, age, out)
+                else:
+                    self._hear_of(member, age, teller, out)
             elif now - age > known:
                 born[member] = now - age
                 if age < len(fresh):
                     fresh[age].append(member)
 
+    def _hear_of(self, member: MemberId, age: int, teller: MemberId, out: list[CastOutput]) -> None:
+        """Somebody else tells of an unknown member."""
+        self.admit(member, age, out)
+
+    def _barred(self, member: MemberId, age: int) -> bool:
+        """A rule forbids this entry."""
+        address, boot = parts(member)
+        return age >= self._expire or address == self._address or boot > self._future or self._outdated(address, boot)
+
+    def _unhint(self, member: MemberId) -> None:
+        """The hint is answered, or nobody answers."""
+        if member in self.hints:
+            teller, _ = self.hints.pop(member)
+            self._open[teller] -= 1
+            if not self._open[teller]:
+                del self._open[teller]
+
     def admit(self, member: MemberId, age: int, out: list[CastOutput]) -> None:
         """Add another member that is not in the view, unless a rule forbids it."""
-        address, boot = parts(member)
-        if age >= self._expire or address == self._address or boot > self._future or self._outdated(address, boot):
+        self._unhint(member)
+        if self._barred(member, age):
             self.stats.refused += 1
             return
+        address, _ = parts(member)
         if address in self.at:
             self._drop(self.at[address], "restarted", out)
         elif self._full():
@@ -208,6 +244,7 @@ class View(ABC):
             if last > boot and self.round - at <= LATE:
                 return  # a message of an earlier life
             self._believe(member, address, boot, out)
+            self._met(member, out)
         self.spoken.pop(address, None)
         self.spoken[address] = (boot, self.round)
         if len(self.spoken) > self.config.max_view:
@@ -222,6 +259,8 @@ class View(ABC):
                 return
             said = True
             del self.gone[address]
+            self._denied[address] = boot
+            keep_last(self._denied, self.config.unsubs_size)
         if known is not None and parts(known)[1] > boot:
             if self.round - self._taken[address] <= LATE:
                 return
@@ -234,6 +273,9 @@ class View(ABC):
             self._disbelieve(address)
             self.admit(member, 0, out)
 
+    def _met(self, member: MemberId, out: list[CastOutput]) -> None:  # noqa: B027
+        """It has spoken, and is not in the view."""
+
     def _disbelieve(self, address: str) -> None:  # noqa: B027
         """Forget what others said of this address; what a kind of view keeps beside its entries."""
 
@@ -245,20 +287,28 @@ class View(ABC):
             del self.gone[address]
         self.merge(((member, 0),), out)
 
-    def unsubscribe(self, unsubs: Sequence[Aged], out: list[CastOutput]) -> None:
+    def unsubscribe(self, unsubs: Sequence[Aged], out: list[CastOutput], teller: MemberId) -> None:
         """A peer says who left."""
         for member, age in unsubs:
             address, boot = parts(member)
             if address == self._address or age >= self._expire or boot > self._future:
                 continue
             tomb = self.gone.get(address)
-            if tomb is None or boot > tomb.boot or (boot == tomb.boot and not tomb.left):
+            speaks = self.round - self.spoken.get(address, (0, -LATE - 1))[1] <= LATE
+            if member != teller and speaks and self._denied.get(address) == boot:
+                self.stats.refused += 1
+            elif tomb is None or boot > tomb.boot or (boot == tomb.boot and not tomb.left):
                 self._bury(member, self.round - age, True, out)
 
     def remove(self, member: MemberId, out: list[CastOutput]) -> None:
         """The layer above knows that the member is dead or hostile."""
         if is_member_id(member):
             self._bury(member, self.round, False, out)
+
+    def vacate(self, address: str, out: list[CastOutput]) -> None:
+        """Its member is at another address now."""
+        if address in self.at:
+            self._drop(self.at[address], "restarted", out)
 
     def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:
         address, boot = parts(member)
@@ -289,6 +339,10 @@ class View(ABC):
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
         """Rounds have passed, more than one after a pause: everything is that much older (rule 1)."""
         self.round += rounds
+        for member in [m for m, (_, born) in self.hints.items() if self.round - born >= self._expire]:
+            self._unhint(member)
+            if len(self.lost) < self.config.lost_size // 2:  # the rest is for those that were members
+                self._lose(member)
         if self.round >= self._scan_at:
             self._expire_members(out)
         while self.gone:
@@ -327,6 +381,21 @@ class FullView(View):
 
     def _full(self) -> bool:
         return len(self.born) >= self.config.max_view
+
+    def _hear_of(self, member: MemberId, age: int, teller: MemberId, out: list[CastOutput]) -> None:
+        if member in self.hints:
+            return
+        room = self._open.get(teller, 0) < HINTS_EACH and len(self.hints) < MAX_HINTS
+        if not room or self._full() or self._barred(member, age):
+            self.stats.refused += 1
+            return
+        self.hints[member] = (teller, self.round - age)
+        self._open[teller] = self._open.get(teller, 0) + 1
+        self.unasked.append(member)
+
+    def _met(self, member: MemberId, out: list[CastOutput]) -> None:
+        if member not in self.born:
+            self.admit(member, 0, out)
 
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
         super().tick(rounds, out)

@@ -6,9 +6,9 @@ each, so an id is never used twice across owners or restarts.
 
 Departs from the paper, whose entry is one counter per ticket: when an owner crashes, the next one cannot know the last
 event of the tenure before. It **closes over** the last one it knows. Events of the old tenure beyond that are
-**orphans**: concurrent to the new tenure, though their entry is smaller. An order that may skip treats them as obsolete
-(a loss, never an inversion). An order that may not (`exact`) still delivers them: it remembers how far it has come in
-recent tenures, and its next frame names them as dependencies.
+**orphans**: concurrent to the new tenure, though their entry is smaller. A member in a causal order (`exact`) still
+delivers them: it remembers how far it has come in recent tenures, and its frames name them as dependencies. Weaker
+orders treat them as obsolete.
 """
 
 from __future__ import annotations

@@ -61,8 +61,6 @@ MAX_EPOCHS = 1024  # refoundings of the ring that this member may have missed
 
 def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
     """A timestamp far beyond anything known raises `AbsurdClock`."""
-    if not clock.exact and all(map(le, vector, clock.T)):
-        return
     for ticket, (entry, now) in enumerate(zip(vector, clock.T, strict=True)):
         (inc, seq), (at, upto) = entry, now
         if entry <= now and (not clock.exact or inc == at or inc < clock.floor[ticket]):
@@ -119,7 +117,7 @@ class TicketOrdering(Ordering[int, Frame]):
         self.early = config.order == "unordered"
         self.own_only = config.order in ("unordered", "fifo")
         self.blocking = config.order == "reliable"
-        self.clock = CctClock(config.tickets, exact=self.blocking)
+        self.clock = CctClock(config.tickets, exact=not self.own_only)
         self.past: tuple[Entry, ...] = tuple(self.clock.T)  # weak orders only: what was delivered, with all its past
         self.held: dict[Key, _HeldFrame] = {}
         self.owners = Owners(config.tickets)
@@ -129,7 +127,6 @@ class TicketOrdering(Ordering[int, Frame]):
         self._forgets = config.replacement == "age"
         self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
-        self._named: dict[tuple[int, int], int] = {}
         self._last_own: tuple[int, int, int] | None = None
         self._moved: list[int] = []
 
@@ -151,9 +148,8 @@ class TicketOrdering(Ordering[int, Frame]):
         if first + len(payloads) - 1 > MAX_SEQ:
             raise UsageError("this tenure has used up its sequence numbers: give the ticket back and take a new one")
         deps = merge(self.past, self.clock.T) if self.own_only else tuple(self.clock.T)
-        orphans = tuple((t, i, s) for (t, i), s in self.clock.orphans.items() if self._named.get((t, i)) != s)
-        if orphans:
-            self._named = dict(self.clock.orphans)
+        # In every frame, not once: who has skipped the one that named an orphan must not take it after this one.
+        orphans = tuple((t, i, s) for (t, i), s in self.clock.orphans.items())
         prior = self._last_own if first == 1 else None
         return Frame(ticket, inc, first, len(payloads), self.me, deps, orphans, encode(payloads), prior)
 
@@ -174,7 +170,7 @@ class TicketOrdering(Ordering[int, Frame]):
             )
         if self.joining:
             return
-        if self.clock.exact or not all(map(le, frame.deps, self.clock.T)):
+        if not self.clock.ready(frame.deps):
             check_jump(frame.deps, self.clock, self.config.max_jump)
         owner = self.owners.tables[frame.ticket].get(frame.inc)
         if owner is not None and owner != frame.owner == sender:  # forwarding a forgery is no fault
@@ -278,6 +274,8 @@ class TicketOrdering(Ordering[int, Frame]):
                     _, old, upto = self._tenures.popleft()
                     clock.settle(old, upto)
             clock.advance(ticket, inc, last, frame.deps[ticket])
+        for orphan in frame.orphans:  # in the past of what is published next, delivered here or not
+            clock.name(*orphan)
         if self.held:  # else nothing waits for it
             self._moved.append(ticket)
         if not handed:
@@ -501,7 +499,7 @@ class TicketOrdering(Ordering[int, Frame]):
         c = self.clock
         return TicketState(
             T=tuple(c.T),
-            floor=tuple(c.floor) if self.blocking else tuple(inc for inc, _ in c.T),
+            floor=tuple(c.floor) if c.exact else tuple(inc for inc, _ in c.T),
             tails=tuple((t, i, s) for (t, i), s in c.tails.items()),
             orphans=tuple((t, i, s) for (t, i), s in c.orphans.items()),
             past=self.past if self.own_only else tuple(c.T),
@@ -535,7 +533,7 @@ class TicketOrdering(Ordering[int, Frame]):
         c = self.clock
         c.T, c.floor = list(state.T), list(state.floor)
         c.orphans = {(t, i): s for t, i, s in state.orphans if t < n}
-        c.tails = {(t, i): s for t, i, s in state.tails if t < n} if self.blocking else {}
+        c.tails = {(t, i): s for t, i, s in state.tails if t < n} if c.exact else {}
         self.past = state.past
         self._ahead = dict.fromkeys(state.ahead, True) if self.early else {}
         self._tenures.extend((now, t, inc) for t, (inc, _) in enumerate(state.T))

@@ -11,7 +11,6 @@ from whence.core.clock.bounds import (
     MAX_STATE_BYTES,
     Count,
     Items,
-    Members,
     PerOwner,
     PerTenure,
     PerTicket,
@@ -71,7 +70,6 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=68):
     token: Text
     clock: OrderState
     coordinators: PerTicket[tuple[TicketIndex, MemberId]]
-    members: Members[MemberId]
     state: Annotated[bytes, msgspec.Meta(max_length=MAX_STATE_BYTES)]
 
 

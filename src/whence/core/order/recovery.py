@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Reversible, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class RecoveryBuffer(Generic[O, F]):
         self.bytes = 0
         self.evicted = 0
         self._frames: dict[FrameKey[O], tuple[F, int]] = {}
-        self._tenures: dict[Count[O], dict[int, F]] = {}
+        self._tenures: dict[Count[O], list[int]] = {}  # where its frames begin, ascending
         self._order: deque[FrameKey[O]] = deque()  # to find the first of a dict takes as long as it had keys before it
         self._by_age: list[tuple[int, FrameKey[O]]] | None = [] if aging else None  # a heap, one entry for each frame
 
@@ -101,7 +102,7 @@ class RecoveryBuffer(Generic[O, F]):
             return False
         size = frame.size
         self._frames[key] = (frame, size)
-        self._tenures.setdefault(key[:2], {})[key[2]] = frame
+        insort(self._tenures.setdefault(key[:2], []), key[2])
         self.bytes += size
         if self._by_age is None:
             self._order.append(key)
@@ -119,7 +120,7 @@ class RecoveryBuffer(Generic[O, F]):
     def _remove(self, key: FrameKey[O]) -> None:
         self.bytes -= self._frames.pop(key)[1]
         tenure = self._tenures[key[:2]]
-        del tenure[key[2]]
+        del tenure[bisect_left(tenure, key[2])]
         if not tenure:
             del self._tenures[key[:2]]
 
@@ -130,11 +131,11 @@ class RecoveryBuffer(Generic[O, F]):
 
     def find(self, wanted: Span[O]) -> list[F]:
         """The frames that hold an event of the range, in order."""
-        tenure = self._tenures.get(wanted[:2])
-        if not tenure:
-            return []
-        first, last = wanted[2:]
-        return [f for s, f in sorted(tenure.items()) if s <= last and f.upto >= first]
+        of, inc, first, last = wanted
+        tenure = self._tenures.get((of, inc), [])
+        begin = max(0, bisect_right(tenure, first) - 1)
+        found = (self._frames[of, inc, s][0] for s in tenure[begin : bisect_right(tenure, last)])
+        return [frame for frame in found if frame.upto >= first]
 
 
 def needed_rounds(prcast_rounds: float, time_to_terminate: float, time_to_recover: float) -> float:

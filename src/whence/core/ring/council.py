@@ -1047,10 +1047,7 @@ class CouncilRing(Ring):
 
     @property
     def safe_at(self) -> int:
-        councils = self.councils
-        others = [voter for voter in councils.members() if voter != councils.me.member]
-        needed = councils.seated and not councils.enough(councils.now.voters, others)
-        return max(super().safe_at, self.voting.silent_until if needed else 0)
+        return max(super().safe_at, self.voting.silent_until if self.councils.seated else 0)
 
     # --- begin and end ---
 

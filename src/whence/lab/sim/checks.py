@@ -15,6 +15,7 @@ blame      an honest member cut off another one
 snapshot   an installed state differs from the captured one
 lost       in a run without faults and losses, a member lacks an event
 agreement  at the end, a member with reliable order lacks an event it was promised
+quiet      at the end, a member lacks an acknowledged event that another one has, and has counted no loss
 stuck      at the end, a member is still joining or holds events back
 ========== ================================================================================================
 """
@@ -214,6 +215,7 @@ class Checks:
             self.tally.died += count(dead)
             names = set(survivors.names(dead))
             self.tally.acknowledged_and_died += sum(name in names for name in self._acknowledged[cluster])
+            self._none_lost_quietly(cluster, instances, names)
             waiting = {instance.id: found for instance in instances if (found := survivors.waiting(instance, dead))}
             for instance in instances:
                 self._not_stuck(instance, len(waiting.get(instance.id, ())))
@@ -224,6 +226,15 @@ class Checks:
                 self._nothing_lost(cluster, instances)
                 if not self.stage.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
+
+    def _none_lost_quietly(self, cluster: int, instances: list[Instance], dead: set[str]) -> None:
+        """What enough members held (`publish(..., copies=k)`) is delivered at all in causal order, or counted."""
+        wanted = [name for name in self._acknowledged[cluster] if name not in dead]
+        for instance in instances if wanted else ():
+            stats, seen = instance.member.ordering.stats, set(survivors.names(instance.app.seen))
+            lacking = next((name for name in wanted if name not in seen), None)
+            if lacking and instance.order in ("causal", "reliable") and not stats.skipped + stats.late:
+                raise self.violation("quiet", f"{lacking} is acknowledged, and lost here without a word", instance)
 
     def _agreed(self, cluster: int, waiting: dict[str, list[Any]]) -> None:
         """Find events that a reliable member never got. Wrong deliveries were found when they happened."""

@@ -98,9 +98,7 @@ class CouncilStatus(msgspec.Struct, frozen=True):
             else "No memory of their votes is kept, so starting them again does not help"
         )
         if self.memory:
-            start += (
-                f" (they are remembered in {self.memory}; if that was another cluster of this name, remove it first)"
-            )
+            start += f" (this process remembers them from {self.memory}: if that experiment is over, remove it)"
         one = len(self.missing) == 1
         force = f"whence node --cluster {self.cluster} --force --contact {self.decides} {self.keys}"
         patient = all(voter.missing_for >= FORCE_AFTER_S for voter in self.missing)

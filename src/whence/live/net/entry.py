@@ -45,7 +45,7 @@ from whence.core.ring.messages import ERA_SHIFT, Voter
 from whence.errors import DiskError, NotJoined, UsageError
 from whence.files import write_whole
 from whence.live.net.hello import Answer, run_of
-from whence.live.net.host import Host
+from whence.live.net.host import Host, boot_ns
 from whence.live.net.node import Node
 from whence.live.net.scribe import in_thread, inline
 from whence.live.net.votes import Votes, state_directory
@@ -212,7 +212,8 @@ class Entry:
             max_events=self.settings.queue_events,
             max_bytes=self.settings.queue_bytes,
         )
-        node.keys, node.memory = self.host.protection.options, str(self._home) if self._voters(saved) else ""
+        node.keys, node.awake_since = self.host.protection.options, boot_ns()  # it has heard nobody yet
+        node.memory = "" if self.ballots is None or remembered is None else str(self.ballots.directory)
         if isinstance(node.member.ring, CouncilRing) and not self.votes:
             node.member.ring.abstain()
         if saved is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import whence
 from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES
-from whence.core.ports import Unreachable
+from whence.core.ports import Unreachable, Vacated
 from whence.core.wire import read_header
 from whence.errors import KeysError, RemoteError, UsageError
 from whence.live.net.council import force_found, holds
@@ -461,10 +461,15 @@ class Host:
 
     def _claim(self, address: str, name: str) -> None:
         try:
-            self._pins.claim(address, name)
+            before = self._pins.claim(address, name)
         except RemoteError:  # one of the two lies: whoever listens there can show who it is
             self._say(address, Answer("-", 0))
             raise
+        if before:
+            if self._tcp is not None:
+                self._tcp.drop(before, name)
+            for node in list(self._nodes.values()):
+                node.feed(Vacated(before))
 
     def _proved(self, address: str, name: str) -> None:
         """This process has reached the address, and its listener shows the certificate of `name`."""

@@ -147,7 +147,7 @@ class Node:
     waiting_bytes = 0
     """Bytes of packets that wait for a step."""
     awake_since = 0
-    """When this process last stood still (the machine slept, SIGSTOP), in the member's time."""
+    """When it started, or this process last stood still (the machine slept, SIGSTOP), in the member's time."""
     keys = ""
     """The options of its cluster's keys, for advice; the directory in which it remembers a council."""
     memory = ""

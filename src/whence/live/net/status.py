@@ -66,10 +66,10 @@ async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
     )
     answers |= {m: a for m, a in zip(asked, said, strict=True) if isinstance(a, Answer) and a.member == m}
     tickets = {owner: ticket for ticket, owner in owners(member).items()}
-    voters = {voter.member for voter in council.voters} if council is not None else set()
+    voters = {address_of(voter.member) for voter in council.voters} if council is not None else set()
 
     def status(one: MemberId) -> MemberStatus:
-        answer, votes = answers.get(one), one in voters
+        answer, votes = answers.get(one), address_of(one) in voters
         if answer is None:
             why = host.why_unreached(address_of(one))
             return MemberStatus(one, False, age_s.get(one, 0.0), tickets.get(one), votes, why=why)
@@ -80,7 +80,7 @@ async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
         cluster=node.cluster,
         me=node.me,
         members=[status(one) for one in (node.me, *others)],
-        tickets=member.config.tickets,
+        tickets=0 if member.config.free else member.config.tickets,
         council=council.says() if council is not None else "",
         may_lose=council.may_lose if council is not None else None,
         cut_off=dict(member.cut_off),

@@ -148,11 +148,13 @@ def refusal(error: ssl.SSLError) -> Unauthentic:
 class Pins:
     """Which certificate speaks for which address. A connection that this process opened proves it: whoever listens at
     an address shows its certificate. Until there is proof, the first that names an address speaks for it as long as it
-    is connected, and loses it to whoever listens there."""
+    is connected, and loses it to whoever listens there. A certificate speaks for one address at a time, the last one
+    it has named: with one stolen or hostile certificate nobody is many members."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[str, int]] = {}
         self._proved: dict[str, str] = {}
+        self._at: dict[str, str] = {}  # by name
 
     def prove(self, address: str, name: str) -> str:
         """`name` listens at `address`. Returns who has claimed it wrongly; empty: nobody."""
@@ -165,14 +167,19 @@ class Pins:
         del self._held[address]
         return holder
 
-    def claim(self, address: str, name: str) -> None:
-        """A connection of `name` speaks for `address`. Raises `Unauthentic` if another name does."""
+    def claim(self, address: str, name: str) -> str:
+        """A connection of `name` speaks for `address`. Raises `Unauthentic` if another name does. Returns the address
+        that it has spoken for until now; empty: this one, or none."""
         holder, connections = self._held.get(address, (self._proved.get(address, name), 0))
         if holder != name:
             raise Unauthentic(f"{name!r} speaks for {address}, which is {holder!r}'s")
         if not connections and len(self._held) >= MAX_PINS:
             raise Unauthentic(f"more than {MAX_PINS} addresses at a time")
         self._held[address] = (name, connections + 1)
+        before = self._at.pop(name, address)
+        self._at[name] = address
+        keep_last(self._at, MAX_PINS)
+        return before if before != address else ""
 
     def release(self, address: str, name: str) -> None:
         """The connection is over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
@@ -304,15 +304,14 @@ def overlapped(pairs: list[tuple[int, Pair]], known: set[int], vague: set[tuple[
 
 def tenures(coded: Coded) -> list[tuple[int, Holding]]:
     """The tenures of these members. Who knew of the end of which is found where they overlap (`known_end`)."""
-    found: dict[int, Tenures] = {}
-    nothing = DeliveredState()
+    found, nothing = defaultdict[int, Tenures](Tenures), DeliveredState()
     for m, row in coded.tickets:
-        found.setdefault(int(coded.run_of[m]), Tenures()).changed(row, nothing)
+        found[int(coded.run_of[m])].changed(row, lambda member: nothing)
     steps = _first_and_last(coded)
     for step, m in zip(steps.tolist(), coded.members_of(steps).tolist(), strict=True):
         lseq, t = int(coded.lseq[step]), int(coded.t[coded.row[step]])
         row = Row("", "", str(coded.members[m]), lseq, t, "publish", id_on(coded, step))
-        found.setdefault(int(coded.run_of[m]), Tenures()).published(row, None, nothing)
+        found[int(coded.run_of[m])].published(row, None, lambda member: nothing)
     return [(run, tenure) for run, mine in found.items() for tenure in mine.tenures.values()]
 
 

@@ -44,7 +44,7 @@ FEW = 64
 """Columns that are looked at one by one where one of them is above."""
 
 ROOM = 1 << 27
-"""Bytes of all matrices of one block of columns."""
+"""Bytes of all matrices of one block of columns; four times as many for what members may skip in it."""
 
 Cells = Any
 """A matrix or a row of it: one of the types of `cell`."""
