@@ -95,7 +95,7 @@ def verdict(system: System, layout: str, found: dict[str, Cell]) -> str:
 def page(out: Path, keys: list[str]) -> str:
     """The table, in Markdown."""
     settings = list(RUNS)
-    head = ["system", "subjects", *settings, "lost", "doubled", "ms", "promise"]
+    head = ["system", *settings, "lost", "ms", "promise"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for key in keys:
         system, every = SYSTEMS[key], cells(out / key, SYSTEMS[key])
@@ -105,8 +105,9 @@ def page(out: Path, keys: list[str]) -> str:
                 continue
             lost, orphans = (sum(cell.sum(name) for cell in found.values()) for name in ("lost", "orphans"))
             delays = [f["delay_ms"] for f in found["plain"].facts if f["delay_ms"]] if "plain" in found else []
-            row = [system.label, layout, *[shown(found.get(s)) for s in settings], f"{lost}({orphans})"]
-            row += [str(sum(cell.doubled for cell in found.values()))]
+            doubled = sum(cell.doubled for cell in found.values())
+            row = [system.label + (", two subjects" if layout == "two" else "")]
+            row += [*[shown(found.get(s)) for s in settings], f"{lost}/{orphans}/{doubled}"]
             row += [f"{sorted(delays)[len(delays) // 2]:.2g}" if delays else "-", verdict(system, layout, found)]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"

@@ -354,7 +354,6 @@ consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. d
   whence conform                                         the scenarios, and what each of them breaks
   whence conform -- whence conform --adapter             ours
   whence conform -- python examples/conform_vector.py    another system, in one file
-  whence conform --own-network -- python examples/conform_tcp.py    one that has sockets of its own
   whence conform --only triangle --trace out -- ./node   one scenario; its trace for `whence audit out`
 
 Starts one COMMAND process per member, speaks Maelstrom's message format with it, is its network, and tries what breaks
