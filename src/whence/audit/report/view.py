@@ -76,7 +76,7 @@ def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -
     suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
     steps = steps.join(suspects, keys=["member", "lseq"], right_keys=["member", "lseq"], use_threads=False)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, steps.schema) as writer:
+    with pa.ipc.new_stream(sink, steps.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(steps)
     return msgspec.msgpack.encode((run, sink.getvalue().to_pybytes(), centre, found))
 
