@@ -32,7 +32,6 @@ def paper(args: argparse.Namespace) -> int:
     out = Path(args.out or f"out/{args.name}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
-    from whence.lab.latencies import CITIES, read_latencies
     from whence.lab.paper import run as every  # needs numba and pyarrow: the table does not
     from whence.lab.paper.frame import RunOptions
 
@@ -40,7 +39,6 @@ def paper(args: argparse.Namespace) -> int:
         options = RunOptions(
             quick=args.quick,
             seed=args.seed,
-            latencies=read_latencies(args.latencies or CITIES),
             data=str(args.editing or ""),
             tell=tell,
         )
@@ -80,7 +78,7 @@ def _claims(name: str, found: list[JudgedClaim], note: str, files: list[Path], a
 
 def _table(results: Results, as_json: bool) -> None:
     found = [
-        (name, s, s.verdict(results.statistics(name)), judged(name, results.statistics(name)))
+        (name, s, results.verdict(name, s), judged(name, results.statistics(name)))
         for name, some in STATEMENTS.items()
         for s in some
     ]

@@ -293,7 +293,6 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
   whence keys issue keys wall --role receiver  may only receive: its events are refused
   whence keys revoke keys wall                 its certificate counts no more, wherever the new list is
   whence keys rotate keys                      the next of three steps to a new CA and secret, without a pause
-
 How the members get them: docs/operations.md
 """,
         {"role": ("publisher", "receiver")},
@@ -401,7 +400,7 @@ docs/scale.md
     ),
     "paper": Command(
         "every claim of the papers and its verdict; redo one, or all",
-        "out quick seed=0 latencies editing live json",
+        "out quick seed=0 editing live json",
         """\
   whence paper                             the table of all claims
   whence paper pco17/fig3 --quick          one figure, table or theorem: data (CSV, Parquet), plot, claims.json

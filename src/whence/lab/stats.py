@@ -106,7 +106,7 @@ def paired_quotient(at: str, a: Sequence[float], b: Sequence[float], of: int = 1
     """mean(a) / mean(b) of runs with the same seeds. Unlike the mean of the ratios it has no bias where runs are short,
     and runs where b is 0 count (the ratio estimator of survey sampling)."""
     y = fmean(b)
-    if len(b) < 2 or y <= 0:
+    if len(b) < 2 or y <= 0 or not any(a) or sum(map(bool, b)) < min(3, len(b)):
         return unknown(at)
     value = fmean(a) / y
     left = mean(at, [(one - value * other) / y for one, other in zip(a, b, strict=True)], of)
@@ -125,12 +125,13 @@ def share(at: str, hits: float, trials: float, of: int = 1) -> Estimate:
     return Estimate(at, p, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def rare(at: str, rates: Sequence[float], trials: Sequence[float], of: int = 1) -> Estimate:
-    """A small probability from the rates of several runs. Where all runs agree (none was seen, usually) the spread says
-    nothing, and the number of trials does."""
-    if len(set(rates)) == 1:
-        return share(at, rates[0] * sum(trials), sum(trials), of)
-    found = mean(at, rates, of)
+def clustered(at: str, hits: Sequence[float], trials: Sequence[float], of: int = 1) -> Estimate:
+    """A probability from the counts of several runs. Trials of one run depend on each other, so the interval is over
+    runs. Where all runs agree (none hit, usually) their spread says nothing, and the number of trials does."""
+    runs = [(x, n) for x, n in zip(hits, trials, strict=True) if n]
+    if len({round(x / n, 9) for x, n in runs}) < 2:
+        return share(at, sum(hits), sum(trials), of)
+    found = paired_quotient(at, [x for x, _ in runs], [n for _, n in runs], of)
     return Estimate(at, found.value, max(0.0, found.low), min(1.0, found.high))
 
 

@@ -1,4 +1,4 @@
-"""Recovery and the recovery buffer as CCC11 prints them: requests once, and a buffer that ages and forgets."""
+"""Recovery as CCC11 prints it, requests once; and its other recovery buffer, which ages."""
 
 from __future__ import annotations
 
@@ -29,30 +29,6 @@ def test_the_oldest_by_age_leaves_a_full_buffer() -> None:
             buffer.add(f.key, f, at)
         assert [f.key in buffer for f in frames] == [i != gone for i in range(3)]
         assert buffer.evicted == 1
-
-
-def test_what_is_stable_is_forgotten_from_the_oldest_on() -> None:
-    buffer: RecoveryBuffer[int, Frame] = RecoveryBuffer(10, 1 << 20, aging=True)
-    for seq in (1, 2, 3):
-        buffer.add((0, INC, seq), frame(0, seq), born=seq)
-    buffer.forget(lambda f: f.first != 2)
-    assert [f.first for f in buffer] == [2, 3] and buffer.evicted == 0
-    assert buffer.find((0, INC, 1, 3)) == [frame(0, 2), frame(0, 3)]
-
-
-def test_an_event_is_stable_when_every_entry_of_the_clock_is_beyond_it() -> None:
-    net = Net(["causal"] * 3, 2, seed=1, replacement="age")
-    first = net.publish(0, 0, INC)
-    net.run(50 * MS, digests=None)
-    net.publish(1, 1, INC)
-    net.run(100 * MS, digests=None)
-    assert first.key in net[2].ordering.buffer  # T[0] is this event itself
-    net.publish(0, 0, INC)
-    net.publish(1, 1, INC)
-    net.run(200 * MS, digests=None)
-    net.publish(0, 0, INC)
-    net.run(300 * MS, digests=None)
-    assert first.key not in net[2].ordering.buffer
 
 
 def pursuits(recovery: str, once: bool) -> Pursuits[int]:

@@ -45,7 +45,7 @@ def test_all_makes_the_page_and_continues_where_it_stopped(
     assert page.startswith("# Every claim") and "Theorem 4.2" in page
     results = json.loads((tmp_path / "results.json").read_bytes())
     assert not results["experiments"]["ccc11/ring"]["quick"]  # a quick run does not replace a full one
-    assert (tmp_path / "ccc11/ring/ring.svg").exists() and "Theorem 4.2" in " ".join(capsys.readouterr().out.split())
+    assert (tmp_path / "ccc11/ring/ring.csv").exists() and "Theorem 4.2" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "survey/examples/claims.json").unlink()
     assert main(["paper", "all", "--quick", "--out", str(tmp_path)]) == 0
     assert few == ["survey/examples", "ccc11/ring", "survey/examples"]

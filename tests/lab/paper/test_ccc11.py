@@ -105,8 +105,21 @@ def test_what_gossip_brought_meanwhile_is_no_failed_recovery() -> None:
 def test_as_published_recovery_asks_once_and_gives_up() -> None:
     """With loss, ours recovers what it asks for again; the published protocol asks once."""
     setting = {"members": 12, "coordinators": 4, "load": 3.0, "rounds": 30, "loss": 0.2, "fanout": 2, "variant": "R4"}
-    ours, printed = evaluation.point(setting), evaluation.point({**setting, "once": True, "aging": True})
-    assert printed["lost"] > ours["lost"] and printed["requests"] < ours["requests"]
+    ours, printed = evaluation.point(setting), evaluation.point({**setting, "once": True})
+    assert printed["lost"] >= ours["lost"] and printed["requests"] < ours["requests"]
+
+
+def test_a_history_that_is_too_short_delivers_twice() -> None:
+    busy = {"members": 12, "coordinators": 12, "load": 6.0, "rounds": 15, "variant": "gossip"}
+    few, enough = (evaluation.point({**busy, "history": n})["repeated"] for n in (4, 400))
+    assert few > 0.1 and enough == 0
+
+
+def test_ageing_alone_keeps_the_youngest() -> None:
+    """Half of what Theorem 5.1 needs at a time: another buffer, another success."""
+    small = {"members": 12, "coordinators": 4, "load": 3.0, "rounds": 30, "loss": 0.1, "fanout": 2, "buffer": 0.5}
+    runs = [evaluation.point({**small, "aging": aging}) for aging in (False, True)]
+    assert runs[0]["asked"] and runs[0]["answered"] / runs[0]["asked"] != runs[1]["answered"] / runs[1]["asked"]
 
 
 # -- availability
@@ -143,18 +156,14 @@ def test_a_few_crashes_cost_nobody_a_ticket() -> None:
 
 def test_a_core_dies_of_lost_quorums_and_then_nobody_gets_a_ticket() -> None:
     found = availability_run.point({"tickets": 12, "alpha": 0.5, "failure": 0.15, "crashes": 60, "k": 1, "seed": 1})
-    assert found["died"] and found["by_quorum"] and found["joined"] < found["joins"]
+    assert found["died"] and found["joined"] < found["joins"]
     assert found["core_joined"] == found["core_joins"]
 
 
-def test_the_model_of_quorums() -> None:
-    def share(k: int, failure: float) -> float:
-        setting = availability_run.RingRun(tickets=40, alpha=0.5, failure=failure, k=k)
-        return availability_run.quorums(setting, 2.5, runs=20)
-
-    assert share(8, 0.002) == 1.0
-    assert share(1, 0.05) < share(2, 0.05) < share(8, 0.05)
-    assert share(8, 0.25) < 0.2
+def test_reclaiming_takes_longer_than_the_paper_says() -> None:
+    """Its TempRounds counts the tickets of the excluder, too."""
+    for alpha in (0.25, 0.5):
+        assert 1 / alpha < availability.as_printed_reclaims(alpha) < 2 / alpha + 1
 
 
 # -- end to end, small
@@ -182,18 +191,7 @@ def test_an_experiment_end_to_end(name: str, tmp_path: Path) -> None:
         "claims.json", *(f"{stem}.{end}" for end in ("csv", "parquet", "png", "svg"))
     }  # fmt: skip
     claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
-    assert len(claims) >= 5 and all(c["text"] and c["worst"] for c in claims)
-
-
-def test_recorded_latencies() -> None:
-    near, far = [[10.0] * 8 for _ in range(8)], [[400.0] * 8 for _ in range(8)]
-    late = [
-        evaluation.point(
-            {"members": 8, "coordinators": 2, "load": 1.0, "rounds": 10, "round_ms": 500.0, "latencies": matrix}
-        )["latency_ms"]
-        for matrix in (near, far)
-    ]
-    assert late[1] > late[0] + 150
+    assert all(c["text"] for c in claims) and sum(c["worst"] is not None for c in claims) >= 5
 
 
 def test_an_editing_session_as_load(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from whence.lab.paper.claims.model import PaperClaim, claim, read
 from whence.lab.paper.claims.page import page, stored
 from whence.lab.stats import (
     Estimate,
+    clustered,
     difference,
     exact,
     mean,
     means,
     paired_quotient,
     quotient,
-    rare,
     ratio,
     share,
     student,
@@ -82,14 +82,16 @@ def test_one_point_outside_fails_a_claim_about_many() -> None:
         (-1, -1, -1, "the weather", "refuted"),
         (1, None, 1, "", "not decided"),
         (-1, None, 1, "", "holds with our correction"),
+        (-1, 1, None, "", "refuted, our correction not decided"),
     ],
 )
-def test_verdicts(a: int, b: int | None, c: int, depends: str, verdict: str) -> None:
+def test_verdicts(a: int, b: int | None, c: int | None, depends: str, verdict: str) -> None:
     found = {k: [exact("", v)] for k, v in (("a", a), ("b", b), ("c", c)) if v is not None}
-    text = "== x\n# here\nthis\na > 0: x\nb > 0: x\ncorrection: that\nc > 0: x\n  and more"
+    text = "== x\n# here\nthis\ngiven: that it is so\na > 0: x\nb > 0: x\ncorrection: that\nc > 0: x\n  and more"
     [s] = read(f"{text}\ndepends: {depends}" if depends else text)["x"]
     assert s.verdict(found) == verdict
     assert (s.place, s.says, s.correction, s.corrected[0].text) == ("here", "this", "that", "x and more")
+    assert s.given == "that it is so"
 
 
 def test_a_claim_says_key_threshold_and_text() -> None:
@@ -153,9 +155,17 @@ def test_points_judged_together_have_wider_intervals() -> None:
 
 
 def test_none_of_many_is_not_zero() -> None:
-    assert 0 < rare("", [0.0, 0.0, 0.0], [100, 100, 100]).high < 0.02
+    assert 0 < clustered("", [0.0, 0.0, 0.0], [100, 100, 100]).high < 0.02
     assert share("", 0, 0) == Estimate("", 0.0, 0.0, 1.0)
     assert 0.88 < share("", 95, 100).low < 0.9 and 0.97 < share("", 95, 100).high < 0.99
+
+
+def test_what_runs_share_widens_their_interval() -> None:
+    """Half of five runs fail altogether: 500 trials, but five observations."""
+    even, apart = clustered("", [50, 49, 51, 50, 50], [100] * 5), clustered("", [100, 0, 100, 0, 50], [100] * 5)
+    assert even.value == apart.value == 0.5 and even.high - even.low < 0.03
+    assert apart.low < 0.1 and apart.high > 0.9 and share("", 250, 500).low > 0.45
+    assert clustered("", [9, 0], [10, 0]) == share("", 9, 10)  # a run without trials says nothing
 
 
 # -- every declared claim
@@ -198,11 +208,31 @@ def test_the_stored_results_hold_what_the_claims_need() -> None:
             assert c.key in found.statistics, f"{name}: {c.key}"
 
 
-def test_what_is_not_decided_says_what_would_decide_it() -> None:
-    results = stored()
-    for name, some in STATEMENTS.items():
+def test_a_statement_is_one_line_with_its_premises() -> None:
+    lines = page(stored()).splitlines()
+    for some in STATEMENTS.values():
         for s in some:
-            assert s.verdict(results.statistics(name)) != "not decided" or s.needs, f"{name}: {s.says}"
+            mine = [line for line in lines if line.startswith(f"| {s.place} | {s.says.replace('|', chr(92) + '|')}")]
+            assert mine and all(f"*Given:* {s.given}" in line for line in mine if s.given), s.says
+
+
+def test_a_quick_run_decides_nothing() -> None:
+    results = stored()
+    name, some = next(iter(STATEMENTS.items()))
+    assert "holds" in {results.verdict(name, s) for s in some}
+    results.experiments[name].quick = True
+    assert {results.verdict(name, s) for s in some} == {"not decided"}
+    assert f"whence paper {name} --quick" in page(results)
+
+
+def test_results_say_where_they_were_measured() -> None:
+    for name, found in stored().experiments.items():
+        assert found.made.commit and found.made.date and found.made.machine, name
+
+
+def test_what_is_not_decided_says_what_would_decide_it() -> None:
+    for line in page(stored()).splitlines():
+        assert "| **not decided** |" not in line or "*To decide it:*" in line, line
 
 
 def test_a_changed_result_changes_the_page() -> None:

@@ -314,6 +314,15 @@ def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
         Bridge({"A": {}})
 
 
+async def test_a_cluster_without_tickets_is_refused_when_the_bridge_is_opened(world: World) -> None:
+    """Not at its first event."""
+    joins: dict[str, Any] = {n: {"listen": f"bridge-{n}:1", "transport": world.net, "settings": fast()} for n in "AB"}
+    joins["B"] |= {"settings": fast(mechanism="vector"), "order": "causal"}
+    with pytest.raises(UsageError, match="B has no tickets"):
+        async with Bridge(joins):
+            raise AssertionError("it was opened")
+
+
 def test_the_judge_of_these_tests_can_fail() -> None:
     said = [("say", "q"), ("read", "q"), ("read", "a")]
     answered = [("read", "q"), ("say", "a"), ("read", "a")]

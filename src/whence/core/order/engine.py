@@ -124,7 +124,6 @@ class TicketOrdering(Ordering[int, Frame]):
         self._watch: list[list[tuple[Entry, int, Key]]] = [[] for _ in range(config.tickets)]  # heaps
         self._watched = 0
         self._skipped = False
-        self._forgets = config.replacement == "age"
         self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
         self._last_own: tuple[int, int, int] | None = None
@@ -207,8 +206,6 @@ class TicketOrdering(Ordering[int, Frame]):
             force_setattr(frame, "deps", T if frame.deps == T else tuple(map(min, T, frame.deps)))
             force_setattr(frame, "owner", owner or frame.owner)
         if self.buffer.add(key, frame, now - age * self.config.hop_ns):
-            if self._forgets:
-                self.buffer.forget(self._stable)
             out.append(Arrived(frame, sender, age, recovered))
             if recovered:
                 self.stats.recovered += frame.count
@@ -218,12 +215,6 @@ class TicketOrdering(Ordering[int, Frame]):
             self._hold(key, frame, recovered, now, out)
         if self._moved:
             self._drain(now, out)
-
-    def _stable(self, frame: Frame) -> bool:
-        """No more recovery requests are expected: `t_e[i] < T[i]` for all i (CCC11 section 5.1)."""
-        last = (frame.inc, frame.last)
-        stamp = ((last if i == frame.ticket else entry) for i, entry in enumerate(frame.deps))
-        return all(entry < now for entry, now in zip(stamp, self.clock.T, strict=True))
 
     def _late(self, frame: Frame, out: list[OrderOutput]) -> None:
         if self.early:

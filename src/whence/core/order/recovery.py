@@ -70,8 +70,7 @@ def newest(frames: Reversible[AnyFrame], most: int, size: int, home: str | None 
 
 class RecoveryBuffer(Generic[O, F]):
     """Bounded in frames and in bytes. Finds a frame by key, and all frames of a range. When it is full the first that
-    came leaves; an `aging` one does as CCC11 section 5.2 proposes: the oldest by age (hops made, and rounds since)
-    leaves, and what is stable is forgotten (section 5.1)."""
+    came leaves; of an `aging` one the oldest by age (hops made, and rounds since), as CCC11 section 5.2 proposes."""
 
     def __init__(self, frames: int, size: int, aging: bool = False) -> None:
         self.bound = frames
@@ -123,11 +122,6 @@ class RecoveryBuffer(Generic[O, F]):
         del tenure[bisect_left(tenure, key[2])]
         if not tenure:
             del self._tenures[key[:2]]
-
-    def forget(self, stable: Callable[[F], bool]) -> None:
-        """An aging buffer drops frames that nobody will ask for any more: from the oldest on, as far as stable."""
-        while self._by_age and stable(self._frames[self._by_age[0][1]][0]):
-            self._remove(self._victim())
 
     def find(self, wanted: Span[O]) -> list[F]:
         """The frames that hold an event of the range, in order."""

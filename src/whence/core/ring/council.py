@@ -776,7 +776,7 @@ class Reform:
     def attend(self) -> None:
         """Voters show that they are there; others, that they could be."""
         ctx, councils, voting = self.ctx, self.councils, self.voting
-        if councils.moved is not None:
+        if councils.moved is not None and (self.willing or councils.seated):
             self._volunteer(ctx.config.window)
             self.consider()
         elif councils.seated:

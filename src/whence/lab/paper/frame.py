@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +26,28 @@ Progress = Callable[[int, int], None]
 """`(done, all)`."""
 
 
+class Made(msgspec.Struct, frozen=True):
+    """Where and when rows were measured."""
+
+    commit: str = ""
+    date: str = ""
+    machine: str = ""
+
+    def __str__(self) -> str:
+        return f"Commit {self.commit or 'unknown'}, {self.date or 'no date'}, {self.machine or 'unknown machine'}."
+
+    @classmethod
+    def here(cls) -> Made:
+        """This commit (with a + if it was changed), today, this machine."""
+        git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+        try:
+            commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            commit = ""
+        machine = f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}"
+        return cls(commit, datetime.now(UTC).date().isoformat(), machine)
+
+
 class StudyOutcome(msgspec.Struct):
     """The result of an experiment."""
 
@@ -29,6 +55,7 @@ class StudyOutcome(msgspec.Struct):
     statistics: Statistics
     figure: Any = None
     note: str = ""
+    made: Made = Made()
 
 
 class RunOptions(msgspec.Struct):
@@ -37,8 +64,6 @@ class RunOptions(msgspec.Struct):
     quick: bool = False
     """Takes seconds, with far fewer deliveries and larger errors."""
     seed: int = 0
-    latencies: tuple[tuple[float, ...], ...] = ()
-    """Round-trip times in ms, for the experiments that use them."""
     tell: Callable[[float, str], None] | None = None
     data: str = ""
     """A file with an editing session, for the experiment that uses one. Empty: see
@@ -138,6 +163,6 @@ def on_arrays(options: RunOptions, points: Sequence[Row], seeds: int = 8) -> lis
     shared = [{**point, "deliveries": point["deliveries"] / seeds, "threads": None} for point in points]
     found = []
     for point, runs in zip(points, grid(options, shared, seeds, ARRAYS, "points"), strict=True):
-        row = summary(point, runs, [key for key in point if key not in ("deliveries", "latencies")])
+        row = summary(point, runs, [key for key in point if key != "deliveries"])
         found.append(row | {key: round(total(row, key)) for key in COUNTED})
     return found

@@ -22,7 +22,7 @@ from whence.errors import ConfigError
 from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
 from whence.lab.paper.claims import JudgedClaim, judged
 from whence.lab.paper.claims.page import Results, StoredResult, encode, page, rounded, stored
-from whence.lab.paper.frame import Row, RunOptions, StudyOutcome
+from whence.lab.paper.frame import Made, Row, RunOptions, StudyOutcome
 from whence.lab.stats import Estimate
 
 
@@ -33,6 +33,7 @@ class Recorded(msgspec.Struct, kw_only=True):
     quick: bool
     seed: int
     note: str
+    made: Made = Made()
     statistics: dict[str, list[Estimate]]
     claims: list[JudgedClaim]
 
@@ -40,8 +41,10 @@ class Recorded(msgspec.Struct, kw_only=True):
 def one(experiment: Experiment, options: RunOptions, out: Path, again: bool = True) -> tuple[StudyOutcome, list[Path]]:
     """Run an experiment, or take its data from `out` unless it is to run again. Returns the files written."""
     _prepare(out)
-    rows = None if again else load(out, experiment.title, options)
-    outcome = experiment.study.outcome(experiment.study.measure(options) if rows is None else rows)
+    found = None if again else load(out, experiment.title, options)
+    rows, made = found or (experiment.study.measure(options), Made.here())
+    outcome = experiment.study.outcome(rows)
+    outcome.made = made
     return outcome, save(out, experiment.title, options, outcome)
 
 
@@ -91,7 +94,9 @@ def _add(results: Results, title: str, options: RunOptions, outcome: StudyOutcom
     if options.quick and known and not known.quick:
         return
     statistics = {key: rounded(found) for key, found in outcome.statistics.items()}
-    results.experiments[title] = StoredResult(quick=options.quick, seed=options.seed, statistics=statistics)
+    results.experiments[title] = StoredResult(
+        quick=options.quick, seed=options.seed, made=outcome.made, statistics=statistics
+    )
 
 
 # -- files
@@ -113,6 +118,7 @@ def save(out: Path, name: str, options: RunOptions, outcome: StudyOutcome) -> li
         quick=options.quick,
         seed=options.seed,
         note=outcome.note,
+        made=outcome.made,
         statistics=outcome.statistics,
         claims=judged(name, outcome.statistics),
     )
@@ -136,7 +142,7 @@ def save(out: Path, name: str, options: RunOptions, outcome: StudyOutcome) -> li
     return files
 
 
-def load(out: Path, name: str, options: RunOptions) -> list[Row] | None:
+def load(out: Path, name: str, options: RunOptions) -> tuple[list[Row], Made] | None:
     """The rows that an earlier run with the same settings saved here, or None."""
     try:
         found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Recorded)
@@ -146,7 +152,7 @@ def load(out: Path, name: str, options: RunOptions) -> list[Row] | None:
     if (found.experiment, found.quick, found.seed) != (name, options.quick, options.seed):
         return None
     # Parquet gives every row all columns; a column that a row did not have is null.
-    return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+    return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()], found.made
 
 
 def _stem(title: str) -> str:

@@ -107,6 +107,8 @@ class Bridge:
             if self._trace is not None:
                 options["trace"] = self._trace
             cluster = await self._stack.enter_async_context(enter(name, options))
+            if cluster._node.member.config.free:
+                raise UsageError(f"{name} has no tickets, and a bridge counts by tickets: it cannot join this cluster")
             self.clusters[name] = cluster
             # Each side is read only as fast as the others are published to: waiting for readers would be a deadlock.
             publisher = cluster.publisher(wait_for_reader=False)
@@ -216,6 +218,5 @@ def enter(name: str, options: dict[str, Any]) -> Join:
 
 def _id_of(event: Event) -> EventId:
     frame = event.frame
-    if not isinstance(frame, Frame):
-        raise UsageError("a bridge counts by tickets, and this cluster has none")
+    assert isinstance(frame, Frame), "a cluster without tickets is refused when the bridge is opened"
     return EventId(frame.ticket, frame.inc, event.seq, frame.owner)

@@ -33,6 +33,7 @@ from whence.core.ring.messages import (
     Tenure,
     TicketRow,
     Vacate,
+    Volunteer,
     Voter,
     Vouch,
 )
@@ -202,6 +203,14 @@ def test_a_voter_with_its_disk_is_the_same_and_silent_for_a_lease() -> None:
     assert not sent(back.receive("b#1", newer, LEASE - 1), Vouch)
     assert sent(back.receive("b#1", newer, LEASE), Vouch) == [Vouch(1, 9, "v#1")]
     assert not sent(back.receive("a#1", Sit(1, 9, Tenure(3, INC), 0), 3 * LEASE), Vouch)
+
+
+@pytest.mark.parametrize("votes", [True, False])
+def test_back_at_another_address_it_asks_for_a_vote_if_it_is_to_vote(votes: bool) -> None:
+    known, now = Council(3, (Voter("a#1", True),), ()), 3 * settings().round_ns
+    ring = CouncilRing("w#2", settings(), random.Random(1), Memory("v#1", known, None), disk=True, votes=votes)
+    asked = [*ring.start(0), *ring.wake(now), *ring.wake(2 * now)]
+    assert bool(sent(asked, Volunteer)) == votes
 
 
 # --- C0 ---

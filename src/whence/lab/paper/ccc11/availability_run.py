@@ -1,4 +1,4 @@
-"""One run of a ring under crashes: which joins succeeded, and why the others failed; and a model of the expectation.
+"""One run of a ring under crashes: which joins succeeded, and why the others failed.
 
 There are `n` tickets and `alpha n` places. In each place a process coordinates until it crashes (in any ring round with
 probability `p_f`); then the next one asks for a ticket at once. A join succeeds if it owns a ticket within `PATIENCE`
@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 
 from whence.core import ports
-from whence.core.clock import MemberId, address_of
+from whence.core.clock import address_of
 from whence.core.config import MS
 from whence.core.member import Member
-from whence.core.ring.config import need_alive
 from whence.errors import UsageError
 from whence.lab.sim.actions import CoordinateAction, Crash
 from whence.lab.sim.run import run as simulate
@@ -72,8 +71,6 @@ class _Watch:
 
     def __init__(self, crashed: Mapping[str, int]) -> None:
         self.crashed = crashed
-        self.before: dict[MemberId, list[str]] = {}
-        """L of each member after its last step."""
         self.owned: dict[str, int] = {}
         """When a process first became an owner."""
         self.last: dict[str, int] = {}
@@ -84,17 +81,12 @@ class _Watch:
         """Messages of the ring."""
         self.owned_rounds: set[tuple[str, int]] = set()  # counted, never iterated
         """Who owned a ticket in which round."""
-        self.lapse: tuple[int, int] | None = None
-        """Of the first owner whose lease ran out: how many of its L had crashed, and how many there were."""
 
     def saw(self, member: Member, outs: list[ports.Output], now: int) -> None:
-        before = self.before.get(member.me, [])
-        self.before[member.me] = after = _neighbours(member)
+        after = _neighbours(member)
         for out in outs:
             if type(out) is ports.Ticket and out.change == "owner":
                 self.owned.setdefault(address_of(member.me), now)
-            elif type(out) is ports.Ticket and out.reason == "lease ran out" and self.lapse is None:
-                self.lapse = sum(self.crashed.get(who, now) < now for who in before), len(before)
             elif type(out) is ports.Send and type(out.message).__module__ == RING:
                 self.sent += 1
         if member.ring.owns_at(now):
@@ -155,7 +147,6 @@ def _summary(s: RingRun, watch: _Watch, wanted: Mapping[str, int]) -> dict[str, 
     took = [
         (watch.last[who] - at) / ROUND for who, at in watch.crashed.items() if at < min(over, watch.last.get(who, 0))
     ]
-    lost, of = watch.lapse or (0, 0)
     return {
         "joins": len(wanted),
         "joined": sum(joined.values()),
@@ -163,8 +154,6 @@ def _summary(s: RingRun, watch: _Watch, wanted: Mapping[str, int]) -> dict[str, 
         "core_joined": sum(joined[who] for who in wanted if served[who]),
         "crashes": len(watch.crashed),
         "died": float(dead),
-        "lapsed": float(watch.lapse is not None),
-        "by_quorum": float(watch.lapse is not None and of - lost < need_alive(of)),
         "reclaim_sum": sum(took),
         "reclaims": len(took),
         "sent_per_round": watch.sent / max(1, len(watch.owned_rounds)),
@@ -192,44 +181,3 @@ def schedule(s: RingRun) -> tuple[list[Crash | CoordinateAction], dict[str, int]
             actions.append(CoordinateAction(at=round(at * ROUND), who=f"n{who}"))
             at += 1
     return sorted(actions, key=lambda a: a.at), judged
-
-
-STEPS = 4
-"""Of the quorum model, in a round."""
-
-
-def quorums(s: RingRun, reclaim: float, runs: int = 200) -> float:
-    """The share of joins that succeed in the quorum model: a crashed seat stays for `reclaim` rounds, and the core dies
-    for good when fewer than k + 1 of the 2k + 1 seats before any seat live."""
-    rng = random.Random(f"{s.seed}/quorums")
-    chance = 1 - (1 - s.failure) ** (1 / STEPS)
-    length = (s.rounds - s.start) * STEPS
-    before = asked = 0
-    for _ in range(runs):
-        seats = [0] * s.places  # 0: lives; else the step in which a crashed one's seat is gone
-        core = True
-        for step in range(1, length - PATIENCE * STEPS):
-            failed = [i for i, gone in enumerate(seats) if not gone and i and rng.random() < chance]
-            for i in failed:
-                seats[i] = step + round(reclaim * STEPS)
-            asked += len(failed)
-            if core:
-                seats = [gone for gone in seats if not gone or gone > step]
-                core = not failed or _vouched(seats, s.k)
-            if core:
-                before += len(failed)
-                for _ in failed:
-                    seats.insert(1 + rng.randrange(len(seats)), 0)
-            else:
-                seats = [0] * s.places  # from here on only counted
-    return before / max(1, asked)
-
-
-def _vouched(seats: list[int], k: int) -> bool:
-    """Every living seat has its quorum."""
-    size = min(2 * k + 1, len(seats) - 1)
-    return all(
-        sum(not seats[i - step] for step in range(1, size + 1)) >= need_alive(size)
-        for i, gone in enumerate(seats)
-        if not gone
-    )

@@ -20,14 +20,14 @@ from whence.core.config import Config
 from whence.core.member import Member
 from whence.errors import UsageError
 from whence.lab.paper.ccc11.evaluation import VARIANTS
-from whence.lab.paper.ccc11.fig5 import NAMES
+from whence.lab.paper.ccc11.fig5 import NAMES, never
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import curves, from_zero, panels
 from whence.lab.sim.meter import Meter
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.settings import to_toml
-from whence.lab.stats import Estimate, exact, rare
+from whence.lab.stats import Estimate, exact
 from whence.live.objects import Objects
 from whence.live.objects.kernel import events_of
 from whence.live.objects.replay import NAME, Author, Recording, recorded, session
@@ -200,7 +200,7 @@ def statistics(rows: list[Row]) -> Statistics:
     return {
         "stops": [exact(_at(row), max(by_run(row, "written"))) for row in by["causal"]],
         "to-the-end": least("written", [row for mine in usual.values() for row in mine]),
-        "in-order": [rare(_at(row), by_run(row, "lost"), by_run(row, "pairs"), len(asking)) for row in asking],
+        "in-order": [never(_at(row), row, len(asking), "lost") for row in asking],
         "text-R1": least("same_text", usual["R1"]),
         "text-R4": least("same_text", usual["R4"]),
         "text-reliable": least("same_text", by["reliable"]),

@@ -13,8 +13,6 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -24,13 +22,13 @@ from whence.core.config import MS, Config
 from whence.core.member import Member
 from whence.core.order.recovery import buffer_size, needed_rounds
 from whence.errors import UsageError
-from whence.lab.paper.frame import Row, RunOptions, grid, summary, total
+from whence.lab.paper.frame import Row, RunOptions, by_run, grid, summary, total
 from whence.lab.paper.plots import error_bars
 from whence.lab.sim.meter import Meter
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import Loaded, parse
 from whence.lab.sim.settings import to_toml
-from whence.lab.stats import Estimate, share
+from whence.lab.stats import Estimate, clustered
 
 POINT, TRACED = f"{__name__}:point", f"{__name__}:traced"
 """The names of the runners below."""
@@ -85,9 +83,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     once: bool = False
     """Recovery as published: each missing event is requested once, and only if a later event shows it."""
     aging: bool = False
-    """The recovery buffer as published: it ages, and forgets what is stable."""
-    latencies: tuple[tuple[float, ...], ...] = ()
-    """Round-trip times in ms between the members, instead of the paper's network."""
+    """What leaves a full recovery buffer is the oldest by age, not what came first (Algorithm 5)."""
     seed: int = 0
 
     @property
@@ -101,12 +97,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return ceil(needed_rounds(TERMINATION, TERMINATION, TERMINATION))
 
 
-def scenario(s: Setting, latencies: str = "") -> Loaded:
-    """The scenario of a run; `latencies` is the file with the setting's latencies."""
+def scenario(s: Setting) -> Loaded:
+    """The scenario of a run."""
     order, recovery = VARIANTS["causal" if s.variant == PATIENT else s.variant]
     network: dict[str, Any] = {"latency": "normal", "mean": _ms(LATENCY_MS), "sd": _ms(LATENCY_SD_MS), "loss": s.loss}
-    if s.latencies:
-        network = {"latency": "recorded", "file": latencies, "sd": _ms(2.0), "loss": s.loss}
     if s.uplink:
         network |= {"uplink": f"{s.uplink}B", "queue": f"{int(s.uplink * s.round_ms / 1e3)}B"}
     table: dict[str, Any] = {
@@ -157,14 +151,7 @@ def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
     first, last = s.start + RAMP, s.start + RAMP + s.rounds
     round_ns = round(s.round_ms * MS)
     meter = Meter(first * round_ns, last * round_ns, s.span * round_ns, sizes=True)
-    with TemporaryDirectory() as place:
-        path = Path(place) / "latencies.csv"
-        if s.latencies:
-            names = [f"c{i}" for i in range(s.members)]
-            lines = [["", *names], *([name, *map(str, row)] for name, row in zip(names, s.latencies, strict=True))]
-            path.write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
-        make = _in_step if s.in_step else Member
-        outcome = run(scenario(s, str(path)), s.seed, make=make, watch=meter.saw)
+    outcome = run(scenario(s), s.seed, make=_in_step if s.in_step else Member, watch=meter.saw)
     missed = outcome.violation is not None and outcome.violation.kind == "lost" and s.variant in UNRECOVERED
     if outcome.violation is not None and not missed:
         raise UsageError(f"{s}: {outcome.violation}")
@@ -178,6 +165,7 @@ def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
         "inversions": line.inversions / max(1, line.delivered),
         "lost_ordered": frames.lost / max(1, frames.pairs) + line.inversions / max(1, line.delivered),
         "gossip_missed": frames.gossip_missed / max(1, frames.pairs),
+        "repeated": line.duplicates / max(1, line.delivered),
         "reach": frames.by_gossip / max(1, frames.frames),
         "latency_ms": frames.latency_ms["mean"],
         "latency_p99_ms": frames.latency_ms["p99"],
@@ -317,7 +305,8 @@ def tried(row: Row) -> str:
 
 def success(row: Row, at: str = "", of: int = 1) -> Estimate:
     """The success rate of recovery."""
-    return share(at, min(attempts(row), total(row, "answered")), attempts(row), of)
+    tries = [max(0.0, a - o) for a, o in zip(by_run(row, "asked"), by_run(row, "overtaken"), strict=True)]
+    return clustered(at, [min(n, a) for n, a in zip(tries, by_run(row, "answered"), strict=True)], tries, of)
 
 
 def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str) -> None:

@@ -1,7 +1,8 @@
 """CCC11 Figure 4: latency, throughput and message size against the number of members, for 5, 25 and all coordinators.
 
 The load is 6 events a round in total. Each setting's round is tuned to a fixed rate of failed connections
-(`evaluation`), so larger messages mean longer rounds, and thereby higher latency and lower throughput.
+(`evaluation`), so larger messages mean longer rounds, and thereby higher latency and lower throughput. Nothing is lost,
+so throughput is 6 events by the round: not another observation than the round.
 
 Live (`--live`): up to 125 members on loopback, many per process, beside the simulator. Loopback has no uplink limit, so
 rounds are fixed; the round that `UPLINK` would need is computed from the bytes sent, and with it latency and
@@ -10,20 +11,21 @@ throughput.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import log
 from statistics import fmean
 from typing import Any
 
 from whence.lab.paper.ccc11.evaluation import FAILED, POINT, UPLINK, tuned_runs
+from whence.lab.paper.ccc11.fig5 import never
 from whence.lab.paper.ccc11.live import WHERE, Size, beside, over_runs
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import curves, from_zero, panels
-from whence.lab.stats import exact, mean, means, minus, quotient, rare
+from whence.lab.stats import exact, mean, means, minus, quotient
 
 LOAD = 6.0
-MEMBERS, QUICK = (25, 75, 125), (25, 40, 60)
+MEMBERS, QUICK = (25, 50, 75, 100, 125), (25, 40, 60)
 INSTANCES: tuple[tuple[str, int], ...] = (("5 updaters", 5), ("25 updaters", 25), ("all updaters", 0))
 ALL = "all updaters"
 
@@ -49,9 +51,10 @@ def statistics(rows: list[Row]) -> Statistics:
         latency, through, size = (by_seed(mine, key) for key in ("latency_ms", "throughput", "message_bytes"))
         n = [float(row["members"]) for row in mine]
         found[f"log-{few}"] = [mean(name, [_better(n, y) for y in latency])]
+        found[f"unbounded-{few}"] = [mean(name, [_better(n, y, lambda x: 1 / x) for y in latency])]
         found[f"growth-{few}"] = [mean(name, [log(y[-1] / y[0]) / log(n[-1] / n[0]) for y in latency])]
         found[f"throughput-{few}"] = [mean(name, [max(y) / min(y) for y in through])]
-        found[f"size-{few}"] = [mean(name, [y[-1] / y[0] for y in size])]
+        found[f"size-{few}"] = found[f"slightly-{few}"] = [mean(name, [y[-1] / y[0] for y in size])]
     mine = by[ALL]
     n = [float(row["members"]) for row in mine]
     latency = by_seed(mine, "latency_ms")
@@ -65,6 +68,7 @@ def statistics(rows: list[Row]) -> Statistics:
     found["even"] = means({_where(row): by_run(row, "busiest") for row in rows})
     found["failed"] = [exact(_where(row), row["failed"]) for row in rows]
     found["shortest"] = [exact(_where(row), row["shortest"]) for row in rows]
+    found["repeated"] = means({_where(row): by_run(row, "repeated") for row in rows})
     return found
 
 
@@ -82,9 +86,9 @@ def explained(xs: Sequence[float], ys: Sequence[float]) -> float:
     return 1 - left / total if total else 1.0
 
 
-def _better(n: Sequence[float], y: Sequence[float]) -> float:
-    """By how much a logarithm explains more than a line."""
-    return explained([log(x) for x in n], y) - explained(n, y)
+def _better(n: Sequence[float], y: Sequence[float], other: Callable[[float], float] = float) -> float:
+    """By how much a logarithm explains more than a line, or than a + b of another function of n."""
+    return explained([log(x) for x in n], y) - explained([other(x) for x in n], y)
 
 
 def _where(row: Row) -> str:
@@ -174,12 +178,7 @@ def statistics_live(rows: list[Row]) -> Statistics:
         )
         for a, b in pairs
     ]
-    found["live-lost"] = [
-        rare(
-            f"{r['where']}, {r['instance']}, {r['members']:g}", by_run(r, "lost_ordered"), by_run(r, "pairs"), len(rows)
-        )
-        for r in rows
-    ]
+    found["live-lost"] = [never(f"{r['where']}, {r['instance']}, {r['members']:g}", r, len(rows)) for r in rows]
     return found
 
 

@@ -9,10 +9,11 @@ Whether recovery lowers latency is tested at the highest load, with more seeds, 
 (`setting` is `top`), with a layer that skips a gap at once or waits as long as the others do for a reply (variant
 `patient`); and without an uplink (`free`).
 
-Live (`--live`), and simulated with the same settings beside it, there is no uplink limit.
+Ours also asks for what only digests show, and again. `printed` is recovery as in Algorithm 5, at the highest load: a
+missing event is asked for once, the buffer is first in, first out. A message of 20 events takes the youngest; if the
+oldest went first, gossip alone would lose half as much.
 
-`ccc11/world` is the same between cities all over the world (recorded latencies): rounds are as long as the slowest
-round trip, so a message arrives before the next round; 1 % of messages are lost.
+Live (`--live`), and simulated with the same settings beside it, there is no uplink limit.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from whence.lab.paper.ccc11.evaluation import (
     TERMINATION,
     UPLINK,
     VARIANTS,
+    attempts,
     success,
     success_bars,
     tried,
@@ -36,7 +38,7 @@ from whence.lab.paper.ccc11.live import WHERE, Size, beside, over_runs
 from whence.lab.paper.ccc11.theorems import buffer_probability
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import COLOURS, curves, from_zero, losses, panels
-from whence.lab.stats import Estimate, difference, means, minus, quotient, rare, ratio
+from whence.lab.stats import Estimate, clustered, difference, mean, minus, quotient, ratio
 
 MEMBERS = 25
 LOADS, QUICK = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.3, 0.5)
@@ -72,6 +74,7 @@ def measure(options: RunOptions) -> list[Row]:
     parts = {
         "uplink": first + over_seeds(options, settings, seeds, keep, POINT),
         "top": over_seeds(options, [{**highest, "variant": v} for v in (*causal, PATIENT)], many, keep, POINT),
+        "printed": over_seeds(options, [{**highest, "variant": v, "once": True} for v in ASKING], many, keep, POINT),
         "free": over_seeds(options, [{**free, "variant": v} for v in causal], many, keep, POINT),
     }
     found = [{"setting": name, **row} for name, rows in parts.items() for row in rows]
@@ -94,34 +97,57 @@ def statistics(rows: list[Row]) -> Statistics:
     by = {v: sorted((r for r in over if r["variant"] == v), key=lambda r: float(r["p"])) for v in VARIANTS}
     top, free = ({row["variant"]: row for row in rows if row["setting"] == setting} for setting in ("top", "free"))
     busy = [i for i, row in enumerate(by["gossip"]) if row["lost_ordered"] > 0.001]
+    printed = [row for row in rows if row["setting"] == "printed"]
     found = {
+        "printed-recovered": [never(f"{row['variant']}, {_at(row)}", row, len(printed)) for row in printed],
+        "printed-success": [
+            minus(f"{row['variant']}, {tried(row)}", success(row, "", len(printed)), row["predicted"])
+            for row in printed
+        ],
         "causal-halves": [
             ratio(_at(by["gossip"][i]), _lost(by["causal"][i]), _lost(by["gossip"][i]), len(busy)) for i in busy
         ],
         "most-at-high": [
             difference(f"{_at(by['gossip'][-1])} less {_at(by['gossip'][0])}", _saved(by, -1), _saved(by, 0))
         ],
-        "recovered": [
-            rare(f"{v}, {_at(row)}", _lost(row), by_run(row, "pairs"), 2 * len(by[v])) for v in ASKING for row in by[v]
-        ],
+        "recovered": [never(f"{v}, {_at(row)}", row, 2 * len(by[v])) for v in ASKING for row in by[v]],
+        "repeated": [mean(v, by_run(by[v][-1], "repeated"), 2) for v in ("gossip", "causal")],
         "slow": [ratio("R1", _late(by["R1"][-1]), _late(by["R1"][0]))],
-        "overhead": means(
-            {
-                _at(a): [x / y for x, y in zip(_late(a), _late(b), strict=True)]
-                for a, b in zip(by["R1"], by["gossip"], strict=True)
-                if a["p"] < 0.3
-            }
-        ),
+        "slow-ms": [ratio("R1", by_run(by["R1"][-1], "latency_ms"), by_run(by["R1"][0], "latency_ms"))],
+        "overhead": [
+            ratio(_at(a), _late(a), _late(b), len(by["causal"]))
+            for a, b in zip(by["causal"], by["gossip"], strict=True)
+        ],
+        "overhead-asking": [
+            ratio(f"{v}, {_at(a)}", _late(a), _late(b), 2 * len(by[v]))
+            for v in ASKING
+            for a, b in zip(by[v], by["causal"], strict=True)
+        ],
         "attempts": [difference(v, by_run(by[v][-1], "asked"), by_run(by[v][0], "asked"), 2) for v in ASKING],
         "low-R4": [minus(f"{_at(by['R4'][0])}, {tried(by['R4'][0])}", success(by["R4"][0]), success(by["R4"][-1]))],
     }
     for v in ASKING:
-        last = by[v][-1]
-        found[f"off-{v}"] = [minus(f"{_at(last)}, {tried(last)}", success(last), last["predicted"])]
+        some = [row for row in by[v] if attempts(row) >= LEAST]
+        found[f"off-{v}"] = off = [
+            minus(f"{_at(row)}, {tried(row)}", success(row, "", len(some)), row["predicted"]) for row in some
+        ]
+        found[f"closer-{v}"] = [minus(f"{len(off)} loads", distance(off[-1]), distance(off[0]))] if off[1:] else []
         found[f"faster-uplink-{v}"] = [_faster(top[v], top["causal"])]
         found[f"faster-patient-{v}"] = [_faster(top[v], top[PATIENT])]
         found[f"faster-free-{v}"] = [_faster(free[v], free["causal"])]
     return found
+
+
+def distance(off: Estimate) -> Estimate:
+    """How far it is from 0."""
+    ends = sorted((abs(off.low), abs(off.high)))
+    return Estimate(off.at, abs(off.value), 0.0 if off.low <= 0 <= off.high else ends[0], ends[1])
+
+
+def never(at: str, row: Row, of: int, key: str = "lost_ordered") -> Estimate:
+    """The share of deliveries that never happened, or out of order."""
+    pairs = by_run(row, "pairs")
+    return clustered(at, [lost * n for lost, n in zip(by_run(row, key), pairs, strict=True)], pairs, of)
 
 
 def _saved(by: dict[str, list[Row]], at: int) -> list[float]:
@@ -208,9 +234,7 @@ def statistics_live(rows: list[Row]) -> Statistics:
         "live-gossip": [difference(w, _lost(last[w, "gossip"]), _lost(first[w, "gossip"]), 2) for w in WHERE],
         "live-halves": [ratio(w, _lost(last[w, "causal"]), _lost(last[w, "gossip"]), 2) for w in WHERE],
         "live-recovered": [
-            rare(f"{r['where']}, {r['variant']}, p = {r['p']:g}", _lost(r), by_run(r, "pairs"), 12)
-            for r in rows
-            if r["variant"] in ASKING
+            never(f"{r['where']}, {r['variant']}, p = {r['p']:g}", r, 12) for r in rows if r["variant"] in ASKING
         ],
         "live-rounds": [quotient(f"{a['variant']}, p = {a['p']:g}", _late(a), _late(b), len(pairs)) for a, b in pairs],
         "live-lost": [
@@ -240,73 +264,3 @@ LIVE = Study(
     "machine), TCP retransmits, and 0.2 % of gossip is dropped on purpose as failed connections; the network takes "
     "microseconds, not 1.5 ms.",
 )
-
-# -- between cities
-
-CITIES, CITIES_QUICK = (2.0, 4.0, 8.0, 12.0), (2.0, 8.0)
-COORDINATORS = 10
-LOSS = 0.01
-
-
-def measure_world(options: RunOptions) -> list[Row]:
-    """40 cities (20 with --quick), evenly picked from the matrix."""
-    members, rounds, seeds = (20, 24, 3) if options.quick else (40, 80, 6)
-    members = min(members, len(options.latencies))
-    picked = [i * len(options.latencies) // members for i in range(members)]
-    matrix = [[float(options.latencies[a][b]) for b in picked] for a in picked]
-    slowest = max(max(row) for row in matrix)
-    base: Row = {
-        "members": members,
-        "coordinators": min(COORDINATORS, members),
-        "rounds": rounds,
-        "loss": LOSS,
-        "round_ms": round(slowest),
-        "latencies": matrix,
-    }
-    settings = [
-        {**base, "variant": v, "load": load} for v in VARIANTS for load in (CITIES_QUICK if options.quick else CITIES)
-    ]
-    return over_seeds(options, settings, seeds, ("variant", "load", "round_ms", "members"), POINT)
-
-
-def statistics_world(rows: list[Row]) -> Statistics:
-    """Paired by seed."""
-    by = {v: sorted((r for r in rows if r["variant"] == v), key=lambda r: float(r["load"])) for v in VARIANTS}
-    pairs = list(zip(by["causal"], by["gossip"], strict=True))
-    found = {
-        "world-halves": [ratio(_load(c), _lost(c), _lost(g), len(pairs)) for c, g in pairs],
-        "world-recovered": [
-            rare(f"{v}, {_load(row)}", _lost(row), by_run(row, "pairs"), 2 * len(pairs))
-            for v in ASKING
-            for row in by[v]
-        ],
-        "world-overhead": [
-            ratio(_load(a), _late(a), _late(b), len(pairs)) for a, b in zip(by["R1"], by["gossip"], strict=True)
-        ],
-    }
-    for v in ASKING:
-        a, b = by[v][-1], by["causal"][-1]
-        where = f"{_load(a)}: {a['latency_ms']:.0f} and {b['latency_ms']:.0f} ms"
-        found[f"world-faster-{v}"] = [difference(where, _late(a), _late(b))]
-    return found
-
-
-def _load(row: Row) -> str:
-    return f"{row['load']:g} events a round"
-
-
-def note_world(rows: list[Row]) -> str:
-    """Remarks for the reader."""
-    return f"{rows[0]['members']} cities, round {rows[0]['round_ms']:g} ms, the slowest round trip"
-
-
-def draw_world(rows: list[Row]) -> Any:
-    """Latency and loss."""
-    title = f"CCC11's variants between {rows[0]['members']} cities (recorded latencies, {LOSS:.0%} loss)"
-    figure, axes = _frame(title, "events a round", "ms")
-    curves(axes, rows, "load", ("latency_ms", "lost_ordered"), "variant", NAMES)
-    _finish(axes)
-    return figure
-
-
-WORLD = Study(measure_world, statistics_world, draw_world, note_world)

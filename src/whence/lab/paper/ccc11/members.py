@@ -1,7 +1,7 @@
 """The child program of CCC11 on sockets: some members in one process, each with its own socket.
 
 Started by `live` as part of a fleet. It is ready when all of its publishers have tickets. Requests: `begin` (reset the
-counts), `run` (publish for some rounds), `count`; `ask` (its first member asks for a ticket, and keeps it).
+counts), `run` (publish for some rounds), `count`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 import msgspec
 
 from whence.core.clock import Entry, Frame
-from whence.errors import NoTicket
 from whence.live.api import Cluster
 from whence.live.fleet import task as fleet
 from whence.live.fleet.channel import Channel, program
@@ -97,11 +95,10 @@ class Subject:
 class Measurement:
     """The members of this process, and their counts by number of the measurement."""
 
-    def __init__(self, clusters: list[Cluster], task: LiveTask, rng: random.Random, stack: AsyncExitStack) -> None:
+    def __init__(self, clusters: list[Cluster], task: LiveTask, rng: random.Random) -> None:
         self.counts: dict[int, LiveCounts] = {}
         self.subjects = [Subject(c, task, random.Random(rng.random()), self.counts) for c in clusters]
         self.publishers = self.subjects[: task.publishing]
-        self._stack = stack
         self._round_s = task.round_ms / 1e3
         self._before: dict[int, tuple[int, int]] = {}
 
@@ -125,24 +122,12 @@ class Measurement:
     def _sum(self, name: str) -> int:
         return sum(subject.cluster.stats()[name] for subject in self.subjects)
 
-    async def ask(self, patience: float) -> float | None:
-        """Ask for a ticket. Returns after how many seconds it had one; None: not within `patience`."""
-        begun = time.monotonic()
-        publisher = await self._stack.enter_async_context(
-            self.subjects[0].cluster.publisher(timeout=patience, keep=True)
-        )
-        try:
-            await publisher.ready()
-        except NoTicket:
-            return None
-        return time.monotonic() - begun
-
 
 async def main(task: LiveTask, channel: Channel) -> None:
     """Join, then answer requests until the channel is closed."""
     rng = random.Random(task.seed)
-    async with joined(task, rng) as members, AsyncExitStack() as stack:
-        run = Measurement(members.clusters, task, rng, stack)
+    async with joined(task, rng) as members:
+        run = Measurement(members.clusters, task, rng)
 
         async def ready() -> None:
             await asyncio.gather(*(subject.ready.wait() for subject in run.publishers))
@@ -150,7 +135,7 @@ async def main(task: LiveTask, channel: Channel) -> None:
 
         work = [subject.listen() for subject in run.subjects] + [subject.coordinate() for subject in run.publishers]
         commands: dict[str, Callable[..., object]]
-        commands = {"begin": run.begin, "run": run.run, "count": run.count, "ask": run.ask}
+        commands = {"begin": run.begin, "run": run.run, "count": run.count}
         await channel.serve(commands, ready(), *work)
 
 

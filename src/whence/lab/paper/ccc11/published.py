@@ -8,9 +8,11 @@ Where the text is silent, the reading is the one that favours the algorithm, and
 from __future__ import annotations
 
 import heapq
+import random
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROUND = 1.0
 DELTA = 0.1
@@ -26,11 +28,12 @@ def succeeding(tickets: int, i: int, j: int) -> list[int]:
 
 
 class RingStep(NamedTuple):
-    """What happened, for the picture."""
+    """What happened."""
 
     at: float
     kind: str
-    """`send`, `own`, `out`, `exclude`."""
+    """`send`, `own`, `out`, `exclude`, `excluded` (acknowledged; `what`: who, the nearest first), `free` (the excluded
+    tickets may be granted)."""
     who: str
     to: str
     what: str
@@ -63,61 +66,138 @@ class VirtualTime:
 # -- Algorithm 1
 
 
+class _Process:
+    """The variables of Algorithm 1, and what its prose adds."""
+
+    def __init__(self) -> None:
+        self.state = "out"
+        self.ticket = -1
+        self.succ: tuple[str, int] = ("", -1)
+        """ImmedSucc and its ticket."""
+        self.pred = ""
+        self.pending = 0
+        """How many NEWSUCC it has sent without an ACKSUCC; until one comes it does not perform as a coordinator."""
+        self.deferred: list[tuple[str, tuple[Any, ...]]] = []
+
+
 class Basic:
-    """Algorithm 1 as printed. `deliver` carries one message, so that a schedule can choose the order."""
+    """Algorithm 1, with the prose of CCC11 section 4.1 where it says more than the pseudo-code: who waits for ACKSUCC
+    serves nothing but its successor's CLEAVE. Nothing fails; a random schedule says which message arrives next, and
+    links are FIFO. The reading is charitable where the text is silent: CLEAVE carries the ticket of the successor, a
+    joiner keeps what comes too early."""
 
-    def __init__(self, tickets: int, founder: str) -> None:
+    def __init__(self, tickets: int, processes: int, seed: int) -> None:
+        self.rng = random.Random(f"{seed}/basic")
         self.tickets = tickets
-        self.ticket: dict[str, int] = {founder: 0}
-        self.succ: dict[str, tuple[str, int]] = {founder: (founder, 0)}
-        """ImmedSucc and its ticket, from Cview."""
-        self.pred: dict[str, str] = {founder: founder}
+        self.of = {f"p{i}": _Process() for i in range(processes)}
+        self.links: dict[tuple[str, str], deque[tuple[Any, ...]]] = {}
+        self.chain = 0
+        """The most NEWSUCC that one process sent before an ACKSUCC came."""
+        first = self.of["p0"]
+        first.state, first.ticket, first.succ, first.pred = "coordinator", 0, ("p0", 0), "p0"
 
-    def coordinated(self, p: str) -> list[int]:
-        return succeeding(self.tickets, self.ticket[p], self.succ[p][1])
+    def step(self) -> bool:
+        """A message arrives, or somebody decides to join or to leave. Core_C is never left empty."""
+        performing = [name for name, p in self.of.items() if p.state == "coordinator"]
+        waiting = [link for link, queue in self.links.items() if queue]
+        if waiting and (self.rng.random() < 0.85 or not performing):
+            a, b = self.rng.choice(waiting)
+            self.receive(b, a, self.links[a, b].popleft())
+            return True
+        name = self.rng.choice(list(self.of))
+        p = self.of[name]
+        if p.state == "out" and performing:
+            p.state = "joining"
+            self._send(name, self.rng.choice(performing), "CJOIN")
+        elif p.state == "coordinator" and not p.pending and p.succ[0] != name and len(performing) > 2:
+            p.state = "leaving"
+            self._send(name, p.pred, "CLEAVE", p.succ)
+        return bool(performing)
 
-    def cjoin(self, p: str, q: str, ticket: int) -> tuple[int, int, str]:
-        """q receives CJOIN from p: it selects a ticket of S_q, makes p its successor and sends ACKCJOIN(t, j, r)."""
-        assert ticket in self.coordinated(q) and ticket != self.ticket[q]
-        r, j = self.succ[q]
-        self.succ[q] = (p, ticket)
-        return ticket, j, r
+    def _send(self, a: str, b: str, *message: Any) -> None:
+        self.links.setdefault((a, b), deque()).append(message)
 
-    def ackcjoin(self, p: str, q: str, ticket: int, j: int, r: str) -> None:
-        """p receives ACKCJOIN from q: it is a coordinator from now on, and sends NEWSUCC to r."""
-        self.ticket[p], self.succ[p], self.pred[p] = ticket, (r, j), q
+    def receive(self, name: str, sender: str, message: tuple[Any, ...]) -> None:
+        p, (kind, *rest) = self.of[name], message
+        if kind == "CJOIN" and p.state != "coordinator":
+            self._send(name, sender, "REJECT")
+        elif (kind == "CJOIN" and p.pending) or (kind == "NEWSUCC" and p.state == "joining"):
+            p.deferred.append((sender, message))
+        elif kind == "CJOIN":
+            free = succeeding(self.tickets, p.ticket, p.succ[1])[1:]
+            if not free:
+                self._send(name, sender, "REJECT")
+                return
+            ticket = self.rng.choice(free)
+            self._send(name, sender, "ACKCJOIN", ticket, p.succ)
+            p.succ = (sender, ticket)
+        elif kind == "REJECT" and p.state == "joining":
+            p.state = "out"
+        elif kind == "ACKCJOIN":
+            p.state, p.ticket, p.succ, p.pred = "coordinator", rest[0], rest[1], sender
+            self._link(name)
+            self._serve(name)
+        elif kind == "NEWSUCC" and p.state == "leaving":
+            p.pred = sender
+            self._send(name, sender, "CLEAVE", p.succ)
+        elif kind == "NEWSUCC" and p.state == "coordinator":
+            p.pred = sender
+            self._send(name, sender, "ACKSUCC")
+        elif kind == "ACKSUCC" and sender == p.succ[0]:
+            p.pending = 0
+            self._serve(name)
+        elif kind == "CLEAVE" and p.state == "coordinator" and sender == p.succ[0]:
+            self._send(name, sender, "ACKCLEAVE")
+            p.succ = rest[0]
+            self._link(name)
+        elif kind == "ACKCLEAVE" and p.state == "leaving":
+            self.of[name] = _Process()
 
-    def newsucc(self, r: str, p: str) -> None:
-        """r receives NEWSUCC from p, and sends ACKSUCC."""
-        self.pred[r] = p
+    def _link(self, name: str) -> None:
+        """Tell the new successor."""
+        p = self.of[name]
+        if p.succ[0] == name:
+            p.pending, p.pred = 0, name
+        else:
+            p.pending += 1
+            self.chain = max(self.chain, p.pending)
+            self._send(name, p.succ[0], "NEWSUCC")
 
-    def acksucc(self, p: str, r: str) -> None:
-        """p receives ACKSUCC from r: `ImmedSucc := r`, as printed."""
-        self.succ[p] = (r, self.ticket[r])
+    def _serve(self, name: str) -> None:
+        p = self.of[name]
+        deferred, p.deferred = p.deferred, []
+        for sender, message in deferred:
+            self.receive(name, sender, message)
 
-    def conflicts(self) -> dict[int, list[str]]:
-        """Tickets that several processes coordinate."""
-        by: dict[int, list[str]] = {}
-        for p in self.ticket:
-            for ticket in self.coordinated(p):
-                by.setdefault(ticket, []).append(p)
-        return {ticket: some for ticket, some in by.items() if len(some) > 1}
+    def conflicts(self, leavers: bool) -> bool:
+        """Whether two processes own or coordinate a ticket. A process only leaves Core_C when it gets ACKCLEAVE;
+        without `leavers` it does not count from CLEAVE on."""
+        states = ("coordinator", "leaving") if leavers else ("coordinator",)
+        owned = [p.ticket for p in self.of.values() if p.state in states]
+        covered = [
+            t
+            for p in self.of.values()
+            if p.state == "coordinator"
+            for t in succeeding(self.tickets, p.ticket, p.succ[1])
+        ]
+        return len(set(owned)) < len(owned) or len(set(covered)) < len(covered)
 
 
-def basic_counterexample() -> tuple[Basic, list[str]]:
-    """Three joins, no failure. p serves x before the ACKSUCC that it waits for; the ACKSUCC undoes the new edge."""
-    ring = Basic(8, "q")
-    steps = ["p asks q: ticket 6, successor q"]
-    ring.ackcjoin("p", "q", *ring.cjoin("p", "q", 6))
-    ring.newsucc("q", "p")
-    steps.append("q gets NEWSUCC of p; its ACKSUCC is under way")
-    ring.ackcjoin("x", "p", *ring.cjoin("x", "p", 4))
-    steps.append("x asks p: ticket 4; x is p's successor now")
-    ring.acksucc("p", "q")
-    steps.append("p gets the ACKSUCC of q: ImmedSucc := q")
-    ring.ackcjoin("y", "p", *ring.cjoin("y", "p", 4))
-    steps.append("y asks p: ticket 4, which is x's")
-    return ring, steps
+def basic_walks(first: int, seeds: int, steps: int = 300) -> dict[str, float]:
+    """Random schedules of Algorithm 1: in how many a ticket has two owners or coordinators, also if leavers do not
+    count; and the longest chain of NEWSUCC."""
+    found = {"conflicts": 0.0, "strictly": 0.0, "chain": 0.0}
+    for seed in range(first, first + seeds):
+        ring = Basic(8, 6, seed)
+        wrong = strictly = False
+        for _ in range(steps):
+            if not ring.step():
+                break
+            wrong, strictly = wrong or ring.conflicts(True), strictly or ring.conflicts(False)
+        found["conflicts"] += wrong
+        found["strictly"] += strictly
+        found["chain"] = max(found["chain"], ring.chain)
+    return found
 
 
 # -- Algorithms 2 to 4
@@ -165,13 +245,19 @@ class Tolerant(VirtualTime):
     def _send(
         self, a: str, b: str, what: str, act: Callable[[], None], status: Callable[[bool], None] | None = None
     ) -> None:
-        there, back = (a, b) not in self.cut, (b, a) not in self.cut
-        self.steps.append(RingStep(self.now, "send", a, b, what, self.now + DELAY if there else -1))
+        there, sent = (a, b) not in self.cut, self.now
+        self.steps.append(RingStep(sent, "send", a, b, what, sent + DELAY if there else -1))
+
+        def arrive() -> None:
+            act()
+            ok = (b, a) not in self.cut and self.processes[b].ticket is not None
+            if status is not None:
+                self.at(sent + (2 * DELAY if ok else DELTA), partial(status, ok))
+
         if there:
-            self.at(self.now + DELAY, act)
-        if status is not None:
-            ok = there and back and self.processes[b].ticket is not None
-            self.at(self.now + (2 * DELAY if ok else DELTA), partial(status, ok))
+            self.at(sent + DELAY, arrive)
+        elif status is not None:
+            self.at(sent + DELTA, partial(status, False))
 
     def _prcast(self, a: str, act: Callable[[_Variables], None]) -> None:
         for name in self.processes:
@@ -196,6 +282,8 @@ class Tolerant(VirtualTime):
             self._update(p)
         else:
             p.temp -= 1
+            if p.temp == 0:
+                self.steps.append(RingStep(self.now, "free", p.name, "", "", -1))
         self.at(self.now + ROUND, partial(self._round, name))
 
     def _alive(self, a: str, b: str) -> None:
@@ -228,6 +316,9 @@ class Tolerant(VirtualTime):
         self.steps.append(RingStep(self.now, "out", p.name, "", why, -1))
         p.ticket = None
 
+    def crash(self, name: str) -> None:
+        self._out(self.processes[name], "crashed")
+
     def _owns(self, name: str) -> None:
         self.steps.append(RingStep(self.now, "own", name, "", str(self.processes[name].ticket), -1))
 
@@ -242,8 +333,7 @@ class Tolerant(VirtualTime):
         p = self.processes[parent]
         if p.ticket is None or p.temp:
             return
-        j = next(t for t, who in p.cview.items() if who == p.succ)
-        if ticket not in succeeding(self.tickets, p.ticket, j):
+        if ticket not in succeeding(self.tickets, p.ticket, self.of_succ(p)):
             return
         old, p.succ = p.succ, name
         p.cview[ticket] = name
@@ -268,30 +358,47 @@ class Tolerant(VirtualTime):
         if self.now >= p.blocked.get(ticket, 0.0):
             p.cview[ticket] = owner
 
+    def of_succ(self, p: _Variables) -> int:
+        """The ticket of its successor, by Cview; if that does not say, as if none were free between them."""
+        assert p.ticket is not None
+        return next((t for t, who in p.cview.items() if who == p.succ), (p.ticket - 1) % self.tickets)
+
     # -- Algorithm 4
 
     def _exclude(self, p: _Variables) -> None:
         """The successor is weakly detected as faulty: ask the next one for its L, then the processes in both lists."""
         later = self.following(p)
-        after = later[later.index(p.succ) + 1 :]
-        assert p.ticket is not None and after
-        q, mine = after[0], p.ticket
+        after = later[later.index(p.succ) + 1 :] if p.succ in later else later
         self.steps.append(RingStep(self.now, "exclude", p.name, p.succ, "", -1))
+        self._walk(p, after)
+
+    def _walk(self, p: _Variables, after: list[str]) -> None:
+        """The next reachable one in Cview."""
+        if p.ticket is None or not after:
+            self._out(p, "no successor")
+            return
+        (q, *others), mine = after, p.ticket
+        theirs = next(t for t, who in p.cview.items() if who == q)
 
         def answer() -> None:
+            if self.processes[q].ticket is None:
+                return
             q_list = list(self.processes[q].L)
             self._send(q, p.name, "ACKEXCLUDE", lambda: request(q_list))
 
+        def status(ok: bool) -> None:
+            if not ok:
+                self._walk(p, others)
+
         def request(q_list: list[str]) -> None:
-            theirs = self.processes[q].ticket
-            assert theirs is not None
             distance = (mine - theirs) % self.tickets
             E = [(mine - step) % self.tickets for step in range(1, distance)]
+            gone = " ".join(p.cview[ticket] for ticket in E if ticket in p.cview)
             asked = [r for r in p.R if r in q_list]
             acks: list[str] = []
             for r in asked:
                 self._send(p.name, r, "REQCOORD", partial(agree, r, E, distance, acks))
-            self.at(self.now + 2 * DELTA, partial(decide, E, distance, acks))
+            self.at(self.now + 2 * DELTA, partial(decide, E, gone, distance, acks))
 
         def agree(r: str, E: list[int], distance: int, acks: list[str]) -> None:
             one = self.processes[r]
@@ -302,12 +409,15 @@ class Tolerant(VirtualTime):
                 one.blocked[ticket] = self.now + distance * ROUND
             self._send(r, p.name, "ACKCOORD", lambda: acks.append(r))
 
-        def decide(E: list[int], distance: int, acks: list[str]) -> None:
+        def decide(E: list[int], gone: str, distance: int, acks: list[str]) -> None:
+            if p.ticket is None:
+                return
             if len(acks) < self.k + 1:
                 self._out(p, "too few ACKCOORD")
                 return
             for ticket in E:
                 p.cview.pop(ticket, None)
+            self.steps.append(RingStep(self.now, "excluded", p.name, q, gone, -1))
             p.succ, p.temp = q, distance - 1
 
-        self._send(p.name, q, "EXCLUDE", answer)
+        self._send(p.name, q, "EXCLUDE", answer, status)

@@ -11,10 +11,10 @@ from typing import Any
 
 from whence.core.cast.sizing import choose
 from whence.lab.paper.ccc11.evaluation import FANOUT, POINT, TERMINATION
-from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import COLOURS, error_bars, panels
 from whence.lab.spread import PrCast
-from whence.lab.stats import Estimate, exact, mean, share
+from whence.lab.stats import Estimate, clustered, exact, mean
 
 MEMBERS, QUICK = (25, 60, 125, 250), (25, 250)
 TARGET = 0.99
@@ -35,7 +35,7 @@ def measure(options: RunOptions) -> list[Row]:
 
 
 def statistics(rows: list[Row]) -> Statistics:
-    """Events are independent enough at one a round; members reached by one event are not, so runs are compared."""
+    """Events of a run share its members, so intervals are over runs."""
     large = [row for row in rows if row["members"] == MEMBERS[-1]]
     printed = [row for row in large if _printed(row)]
     return {
@@ -54,9 +54,9 @@ def _step(row: Row) -> str:
 
 
 def _reached(row: Row, of: int) -> Estimate:
-    events = total(row, "events")
-    hits = sum(r * n for r, n in zip(by_run(row, "reach"), by_run(row, "events"), strict=True))
-    return share(f"{_step(row)}, {events:.0f} events", hits, events, of)
+    events = by_run(row, "events")
+    hits = [r * n for r, n in zip(by_run(row, "reach"), events, strict=True)]
+    return clustered(f"{_step(row)}, {sum(events):.0f} events", hits, events, of)
 
 
 def draw(rows: list[Row]) -> Any:

@@ -20,7 +20,9 @@ from whence.errors import UsageError
 from whence.lab.stats import Estimate
 
 Status = Literal["holds", "fails", "not decided"]
-Verdict = Literal["holds", "holds with our correction", "depends on", "refuted", "not decided"]
+Verdict = Literal[
+    "holds", "holds with our correction", "depends on", "refuted", "refuted, our correction not decided", "not decided"
+]
 Statistics = Mapping[str, Sequence[Estimate]]
 """Key of a claim -> what was measured."""
 
@@ -72,7 +74,9 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
     place: str
     says: str
-    """The paper's sentence in our words."""
+    """The paper's sentence, in quotation marks; or what we say."""
+    given: str = ""
+    """The paper's premises, and how we read it."""
     claims: tuple[PaperClaim, ...]
     """Together they are the statement as printed."""
     correction: str = ""
@@ -100,9 +104,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
             return "depends on"
         if "fails" not in printed:
             return "not decided"
-        if self.corrected and all(claim.judge(statistics) == "holds" for claim in self.corrected):
-            return "holds with our correction"
-        return "refuted"
+        corrected = {claim.judge(statistics) for claim in self.corrected}
+        if not corrected or "fails" in corrected:
+            return "refuted"
+        return "refuted, our correction not decided" if "not decided" in corrected else "holds with our correction"
 
 
 def claim(text: str) -> PaperClaim:
@@ -120,7 +125,7 @@ def read(text: str) -> dict[str, tuple[Statement, ...]]:
     * `== ccc11/ring`: the experiment (what to type after `whence paper`);
     * `# CCC11 Lemma 4.1`: the place of a statement; the line after it is what the paper says;
     * `key >= 0.9: text`: a claim; after `correction: ...` a claim that holds instead;
-    * `depends: ...`, `needs: ...`, `note: ...`, `loosened: ...`: fields of `Statement`.
+    * `given: ...`, `depends: ...`, `needs: ...`, `note: ...`, `loosened: ...`: fields of `Statement`.
 
     A line that begins with spaces continues the one before.
     """
@@ -134,7 +139,7 @@ def read(text: str) -> dict[str, tuple[Statement, ...]]:
             some.append(fields)
         elif "says" not in fields:
             fields["says"] = line
-        elif field := re.fullmatch(r"(correction|depends|needs|note|loosened): (.+)", line):
+        elif field := re.fullmatch(r"(given|correction|depends|needs|note|loosened): (.+)", line):
             fields[field[1]] = field[2]
         else:
             fields["corrected" if "correction" in fields else "claims"] += (claim(line),)

@@ -11,6 +11,7 @@ import msgspec
 
 from whence.lab.paper.claims import STATEMENTS
 from whence.lab.paper.claims.model import PaperClaim, Statement, Statistics, Verdict
+from whence.lab.paper.frame import Made
 from whence.lab.stats import UNKNOWN, Estimate
 
 STORED = "results.json"
@@ -22,6 +23,7 @@ class StoredResult(msgspec.Struct, kw_only=True):
 
     quick: bool
     seed: int
+    made: Made = Made()
     statistics: dict[str, list[Estimate]]
 
 
@@ -35,6 +37,11 @@ class Results(msgspec.Struct):
         found = self.experiments.get(experiment)
         return found.statistics if found else {}
 
+    def verdict(self, experiment: str, statement: Statement) -> Verdict:
+        """The verdict that is shown: what only a quick run has measured is not decided."""
+        found = self.experiments.get(experiment)
+        return "not decided" if found and found.quick else statement.verdict(self.statistics(experiment))
+
 
 def stored() -> Results:
     """The results in the package."""
@@ -47,7 +54,8 @@ def encode(results: Results) -> bytes:
     blocks = []
     for name, result in sorted(results.experiments.items()):
         rows = [f"  {_json(key)}: {_json(found)}" for key, found in sorted(result.statistics.items())]
-        head = f'{_json(name)}: {{"quick": {_json(result.quick)}, "seed": {result.seed}, "statistics": {{'
+        head = f'{_json(name)}: {{"quick": {_json(result.quick)}, "seed": {result.seed}, '
+        head += f'"made": {_json(result.made)}, "statistics": {{'
         blocks.append(head + "\n" + ",\n".join(rows) + "\n}}")
     return ('{\n"experiments": {\n' + ",\n".join(blocks) + "\n}\n}\n").encode()
 
@@ -87,21 +95,27 @@ def command(experiment: str, results: Results) -> str:
 
 def page(results: Results) -> str:
     """The whole page."""
-    verdicts = Counter(s.verdict(results.statistics(name)) for name, some in STATEMENTS.items() for s in some)
+    verdicts = Counter(results.verdict(name, s) for name, some in STATEMENTS.items() for s in some)
     lines = [HEAD.strip(), "", f"| {' | '.join(verdicts)} |", "|" + "---|" * len(verdicts)]
     lines += [f"| {' | '.join(map(str, verdicts.values()))} |", ""]
     for name, some in STATEMENTS.items():
-        lines += [f"## `{command(name, results)}`", ""]
-        for statement in some:
-            lines += [*_paragraph(statement, results.statistics(name)), ""]
+        found = results.experiments.get(name)
+        lines += [
+            f"## `{command(name, results)}`",
+            "",
+            *([str(found.made), ""] if found else []),
+            HEADER,
+            "|---|---|---|---|",
+        ]
+        lines += [*(_row(name, statement, results) for statement in some), ""]
     lines += ["## Loosened after the data had been seen", ""]
     lines += [f"* `{name}`: {s.loosened}" for name, some in STATEMENTS.items() for s in some if s.loosened]
     return "\n".join([*lines, "", NAMED.strip(), ""])
 
 
-def _paragraph(statement: Statement, statistics: Statistics) -> list[str]:
-    """A statement with its verdict. If it does not hold, also the claims that decide."""
-    verdict = statement.verdict(statistics)
+def _row(name: str, statement: Statement, results: Results) -> str:
+    """A statement in a line. If it does not hold, with the claims that decide."""
+    verdict, statistics = results.verdict(name, statement), results.statistics(name)
     items: list[str] = []
     if verdict != "holds":
         deciding = [c for c in statement.claims if verdict == "depends on" or c.judge(statistics) != "holds"]
@@ -110,11 +124,12 @@ def _paragraph(statement: Statement, statistics: Statistics) -> list[str]:
             doubtful = [c for c in statement.corrected if c.judge(statistics) != "holds"]
             items += [f"*Correction:* {statement.correction}", *_items(doubtful, statistics)]
     if verdict == "not decided":
-        items.append(f"*To decide it:* {statement.needs}.")
+        items.append(f"*To decide it:* {statement.needs or 'the full size'}.")
     if statement.note:
-        items.append(f"*Note:* {statement.note}")
-    head = f"**{statement.place}: {shown(verdict, statement)}.** {statement.says}"
-    return [head, "", *(f"* {item}" for item in items)] if items else [head]
+        items.append(statement.note)
+    says = statement.says + (f"<br>*Given:* {statement.given}" if statement.given else "")
+    cells = (statement.place, says, f"**{shown(verdict, statement)}**", "<br>".join(items))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |".replace("|  |", "| |")
 
 
 def _items(claims: Sequence[PaperClaim], statistics: Statistics) -> list[str]:
@@ -138,16 +153,17 @@ def _found(claim: PaperClaim, statistics: Statistics) -> str:
     return f"{figure(worst)}{f' at {worst.at}' if worst and worst.at else ''}, *{status}*"
 
 
+HEADER = "| place | statement | verdict | what decides |"
 HEAD = """
 # Every claim of the papers
 
 Made by `whence paper all --out DIR`; do not edit. The plots are in `docs/results`. CCC05 and TR05 share the
-statements of CCC11; `CCC11 4.4` is its section 4.4.
+statements of CCC11; `CCC11 4.4` is its section 4.4. *ours* is what we say, not a paper.
 
-A statement is what a paper says at one place, in our words. Claims test it: what was measured, the threshold, and
-the figure that decides, with its 95 % interval over seeds or counts. A claim holds if every interval lies within the
-threshold, *fails* if one lies outside, and is otherwise *not decided*. Claims that hold are shown only where a
-statement depends on conditions; `whence paper --json` prints all. *Paired* settings ran with the same seeds.
+A statement is the paper's sentence, with its premises. Claims test it: what was measured, the threshold, and the
+figure that decides, with its 95 % interval over runs. A claim holds if every interval lies within the threshold,
+*fails* if one lies outside, and is otherwise *not decided*. Claims that hold are shown only where a statement depends
+on conditions; `whence paper --json` prints all. *Paired* settings ran with the same seeds.
 
 A statement **holds** if all its claims do; **holds with our correction** if only the corrected claims do;
 **depends** if it holds under some conditions and fails under others; is **refuted** if it fails with any correction;
@@ -160,13 +176,19 @@ NAMED = """
 * Total order (CCC05 and TR05, future work): out; it needs consensus for every event. [Objects](./objects.md) order
   concurrent operations by stamps, and converge.
 * Object ownership and caching (CCC05 and TR05, future work): out. Use a cluster with few tickets.
-* Bounded version vectors (SURVEY 3.3): out. Entries restart with every incarnation.
-* One entry for each group (SURVEY 3.3): in, as tickets and as (N, R, K) clocks.
-* Hierarchies of groups (SURVEY 3.4): in, as trees of clusters over [bridges](./survey.md#bridges). Cycles, and
-  total order across bridges, are out.
+* Bounded version vectors (SURVEY 3.2): out. Entries restart with every incarnation.
+* One entry for each group, over groups that share members (SURVEY 3.3, Mostefaoui and Raynal): out. A process may be in
+  several clusters; each has its own clock and its own order.
+* Light control messages (SURVEY 3.3) and rules for topologies known in advance (SURVEY 3.4): out.
+* Causal unicast (SURVEY 3.3): its clock compacts multicasts; there is no message to one member.
+* Hierarchies of groups (SURVEY 3.4): in, as trees of clusters over [bridges](./survey.md#bridges), between clusters
+  with tickets. Bridges to clusters without, several servers for one bridge, a daisy, cycles, and total order across
+  bridges are out.
 * View synchrony (SURVEY 2): out; `survey/table1` has a quiet change of the view. Uniform delivery: out; use
   `publish(..., copies=k)`.
 * Synchronous channels (SURVEY 3.1): out; they cost a round trip for each event.
-* Open groups (SURVEY 3.4): in; [clients](./survey.md#open-groups) publish through a member.
+* Recovery started by an alert (PCO17 4.2): the application's, by `on_alert`. Perfect distribution of keys (PCO17
+  4.1.3): out; the paper, too, draws them at random.
+* Open groups (SURVEY 3.2): in; [clients](./survey.md#open-groups) publish through a member.
 * Byzantine processes: out for the ring; see [SECURITY](../SECURITY.md).
 """

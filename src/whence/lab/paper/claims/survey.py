@@ -27,33 +27,40 @@ fig7 <= 0: entries and deliveries that differ
 
 == survey/table1
 # SURVEY section 2, P1 to P4
-Every mechanism delivers everything, once, in causal order.
+"P1 (Validity) ... P2 (Agreement) ... P3 (Integrity) ... P4 (Causal order)": everything is delivered, once, in order.
+given: channels lose nothing while sender and receiver live
 promises <= 0: runs that break what their order promises, by the simulator's judge
-hostile <= 0: deliveries before their past in the hostile world
+everything <= 0: other mechanisms: events that a member never delivers, without failures
+everything-timed <= 0: physical time, deadlines: events that a member never delivers, without failures
+hostile <= 0: deliveries before their past in the hostile world (where `causal` may skip)
+depends: the mechanism: with physical time and deadlines what comes too late is dropped
 # SURVEY Table 1, first generation
-Non-blocking, with big messages.
+First generation: "non-blck", "big msg".
 non-blocking <= 0: share of deliveries that wait (CBCAST 87)
 big > 3: control bytes / those of vector clocks
 # SURVEY Table 1, vector and compact clocks
-Delivery may block.
+Vector clocks, compaction: "blocking".
 block > 0: share of deliveries that wait
 needs: the full size, five seeds
 # SURVEY 3.2, Table 1
-The size of a vector clock grows linearly with the processes.
+"vector clock size still depends linearly on the amount of processes"
 linear > 0.5: growth of the control bytes / of the processes (entries are packed: less than 1)
 # SURVEY 3.3, Table 1
-Compaction makes messages small where few processes multicast.
-compact < 0.5: bytes as the survey counts them, compacted / plain vector
+"the processes that multicast more frequently will be able to compact a lot the vector clocks"
+given: not all group members attain the same sending rates
+compact < 0.5: as the survey counts, b bits an entry: bytes, compacted / plain vector
+compact-encoded < 0.5: as ours are encoded: bytes, compacted / plain vector
+depends: what a plain vector costs: ours does not send entries of those who never multicast
 # SURVEY 3.4, Table 1
-Interconnected subgroups keep messages small whatever the number of processes.
+"the size of such causal history is always kept small and does not depend on the overall size of the complete system"
 interconnected < 1: control bytes in subgroups / of one vector of all processes
 interconnected-any < 2: control bytes in subgroups / those with the fewest processes
 # SURVEY 3.2
-A change of the membership stops communication until the clocks are readjusted.
+"each time the system membership varies [...] communication is temporarily stopped"
 view-stops >= 20 and <= 150: pause of everybody in a change of the view (ms); a message takes 10 to 50
 view-square > 3: messages for the change, with twice as many processes / with as many
 needs: the full size, five seeds
-# SURVEY 3.2; ours
+# ours, for SURVEY 3.2
 In our stack nobody stops for a joiner, and it costs less than half the messages of a view.
 join-stops <= 0: longest time in which a member may not publish meanwhile (ms)
 join-messages < 0.5: messages for a joiner / for a change of the view
@@ -64,7 +71,7 @@ In a chain of subgroups with vector clocks traffic comes in bursts, and later fr
 convoy > 3: latency in the last subgroup / in the first
 bursts > 1.5: messages that a server delivers at the same moment (largest mean)
 needs: the full size, five seeds
-# SURVEY 3.4, convoy effect; ours
+# ours, for the convoy effect
 Messages that carry what precedes them remove the convoy, at a price that grows with the subgroups.
 less < 0: latency in the last subgroup, first generation (Fig. 3) - vector clocks
 removed < 3: latency in the last subgroup, in delays for each subgroup crossed (CBCAST 87)

@@ -1,17 +1,20 @@
 """PCO17's algorithms, lemma and corollary: the worked example, the algorithms as printed and corrected, random runs.
 
 The runs are small and dense, so that errors are frequent: every process broadcasts often over links that reorder. The
-true causal past of every message is kept as a set.
+true causal past of every message is kept as a set. No two processes have the same set of entries, as the paper assumes
+where it says that an error takes two concurrent messages.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from math import comb
+from operator import ne
 from random import Random
 from typing import Any, NamedTuple
 
-from whence.core.clock.probabilistic import Keys, ProbabilisticClock, Stamp, keys_of, unrank
+from whence.core.clock.probabilistic import Keys, ProbabilisticClock, Stamp, unrank
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study
 from whence.lab.stats import exact
 
@@ -31,7 +34,12 @@ def measure(options: RunOptions) -> list[Row]:
     seeds, messages = (3, 300) if options.quick else (10, 600)
     for i in range(seeds):
         options.say(i / seeds, f"random run {i + 1} of {seeds}")
-        rows.append({"part": "random", "seed": i, **Broadcasts(options.seed * 1000 + i, messages).counts()})
+        seed = options.seed * 1000 + i
+        rows.append({"part": "random", "seed": i, **Broadcasts(seed, messages).counts()})
+        lamport, whole = (Broadcasts(seed, messages, size, size).log for size in (1, R))
+        rows.append({"part": "lamport", "seed": i, "share": sum(map(ne, lamport, whole))})
+    for what, few, many in work():
+        rows.append({"part": "work", "what": what, "share": many / few})
     return rows
 
 
@@ -41,8 +49,8 @@ def statistics(rows: list[Row]) -> Statistics:
     for part in ("figure-1", "figure-2"):
         mine = [row for row in rows if row["part"] == part]
         found[part] = [exact(row["what"], float(row["paper"] != row["ours"])) for row in mine]
-    for part in ("algorithm-3-printed", "algorithm-3"):
-        found[part] = [exact(row["what"], row["share"]) for row in rows if row["part"] == part]
+    for part in ("algorithm-3-printed", "algorithm-3", "lamport", "work"):
+        found[part] = [exact(row.get("what", ""), row["share"]) for row in rows if row["part"] == part]
     runs = [row for row in rows if row["part"] == "random"]
     total = {key: sum(row[key] for row in runs) for key in Broadcasts.COUNTED}
     at = f"{total['delivered']} deliveries, {total['overtaken']} overtaken"
@@ -51,6 +59,9 @@ def statistics(rows: list[Row]) -> Statistics:
         ("corollary-1", "delayed"),
         ("algorithm-5-printed", "missed_printed"),
         ("algorithm-5", "missed"),
+        ("two-concurrent", "alone"),
+        ("two-at-first", "alone_at_first"),
+        ("alert-in-time", "late_alerts"),
     ):
         found[claim] = [exact(at, total[key])]
     return found
@@ -122,6 +133,39 @@ def _subset(keys: Keys, R: int, K: int) -> bool:
     return len(set(keys)) == K and all(0 <= x < R for x in keys)
 
 
+# -- work
+
+
+class _Counted(list[int]):
+    """A vector that counts what is read of it."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for value in super().__iter__():
+            self.read += 1
+            yield value
+
+    def __getitem__(self, x: Any) -> Any:
+        self.read += 1
+        return super().__getitem__(x)
+
+
+def work() -> list[tuple[str, int, int]]:
+    """Entries read by Algorithms 1 and 2 with R = 100 and 1000: (what, few, many)."""
+    found: dict[str, list[int]] = {"Algorithm 1": [], "Algorithm 2": []}
+    for entries in (100, 1000):
+        for what, some in found.items():
+            clock = ProbabilisticClock(entries)
+            clock.V = counted = _Counted(clock.V)
+            if what == "Algorithm 1":
+                clock.stamp((0, 1, 2, 3))
+            else:
+                clock.ready((0, 1, 2, 3), (1, 1, 1, 1) + (0,) * (entries - 4))
+            some.append(counted.read)
+    return [(what, few, many) for what, (few, many) in found.items()]
+
+
 # -- random runs
 
 
@@ -132,44 +176,60 @@ class Sent(NamedTuple):
     sender: int
     V: Stamp
     past: frozenset[int]
+    at: float
+    whole: bool
+    """The sender had all of its past: no error of its own is passed on."""
 
 
 class Broadcasts:
     """Processes that broadcast over links that lose nothing and reorder."""
 
-    COUNTED = ("delivered", "overtaken", "undelivered", "delayed", "missed", "missed_printed")
+    COUNTED = (
+        *("delivered", "overtaken", "undelivered", "delayed"),
+        *("missed", "missed_printed", "alone", "alone_at_first", "late_alerts"),
+    )
 
-    def __init__(self, seed: int, messages: int) -> None:
+    def __init__(self, seed: int, messages: int, entries: int = R, keys: int = K) -> None:
         self.rng = Random(f"{seed}/algorithms")
-        self.keys = [keys_of(self.rng, R, K) for _ in range(PROCESSES)]
-        self.clocks = [ProbabilisticClock(R) for _ in range(PROCESSES)]
+        sets = comb(entries, keys)
+        ids = Random(seed).sample(range(sets), PROCESSES) if sets >= PROCESSES else [0] * PROCESSES
+        self.keys = [unrank(i, entries, keys) for i in ids]
+        self.clocks = [ProbabilisticClock(entries) for _ in range(PROCESSES)]
+        self.log: list[tuple[int, int]] = []
+        """Who delivered which message."""
+        self.early: dict[tuple[int, int], float] = {}
+        """A process and a message that it lacks: when something that depends on it was delivered there."""
         self.has: list[set[int]] = [set() for _ in range(PROCESSES)]  # looked up and compared, never iterated
         self.heard: list[set[int]] = [set() for _ in range(PROCESSES)]
         """The past of everything delivered: what comes after is overtaken if it is in here."""
+        self.arrived: dict[tuple[int, int], float] = {}
         self.waiting: list[list[Sent]] = [[] for _ in range(PROCESSES)]
         self.found: dict[str, int] = dict.fromkeys(self.COUNTED, 0)
         queue: list[tuple[float, int, int, Sent]] = []
-        now = 0.0
+        at = self.now = 0.0
         for number in range(messages):
-            now += self.rng.expovariate(1.0)
-            while queue and queue[0][0] <= now:
-                _, _, to, sent = heapq.heappop(queue)
+            at += self.rng.expovariate(1.0)
+            while queue and queue[0][0] <= at:
+                self.now, _, to, sent = heapq.heappop(queue)
                 self.receive(to, sent)
+            self.now = at
             sent = self.send(self.rng.randrange(PROCESSES), number)
             for to in range(PROCESSES):
                 if to != sent.sender:
-                    heapq.heappush(queue, (now + self.rng.gauss(6, 2), number * PROCESSES + to, to, sent))
+                    arrives = at + max(0.0, self.rng.gauss(6, 2))
+                    heapq.heappush(queue, (arrives, number * PROCESSES + to, to, sent))
         while queue:
-            _, _, to, sent = heapq.heappop(queue)
+            self.now, _, to, sent = heapq.heappop(queue)
             self.receive(to, sent)
 
     def send(self, me: int, number: int) -> Sent:
         past = frozenset(self.has[me] | self.heard[me])
         self.has[me].add(number)
-        return Sent(number, me, self.clocks[me].stamp(self.keys[me]), past)
+        return Sent(number, me, self.clocks[me].stamp(self.keys[me]), past, self.now, self.heard[me] <= self.has[me])
 
     def receive(self, me: int, sent: Sent) -> None:
         """Into the queue; deliver what is ready. What has all of its past must be ready at once (Corollary 1)."""
+        self.arrived[me, sent.number] = self.now
         if sent.past <= self.has[me] and not self.clocks[me].ready(self.keys[sent.sender], sent.V):
             self.found["delayed"] += 1
         self.waiting[me].append(sent)
@@ -184,7 +244,15 @@ class Broadcasts:
         )
         alerts = clock.deliver(keys, sent.V)
         self.found["delivered"] += 1
+        self.log.append((me, sent.number))
+        if lacks := sent.past - self.has[me] - self.heard[me]:
+            alone = len(self.has[me] - sent.past) < 2
+            self.found["alone"] += alone
+            self.found["alone_at_first"] += alone and sent.whole
+            self.early |= dict.fromkeys(((me, number) for number in lacks), self.now)
         if sent.number in self.heard[me]:
+            propagation = self.arrived[me, sent.number] - sent.at
+            self.found["late_alerts"] += self.now > self.early[me, sent.number] + propagation
             self.found["overtaken"] += 1
             self.found["missed"] += not alerts.witnessed
             self.found["missed_printed"] += not printed

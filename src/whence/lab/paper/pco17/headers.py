@@ -11,6 +11,7 @@ is not their purpose.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -87,6 +88,11 @@ def statistics(rows: list[Row]) -> Statistics:
         "tickets-5": by(tickets[5], free[5]),
         "tickets-25-counts": by(tickets[25], free[25], "plain_bytes"),
         "tickets-25-bytes": by(tickets[25], free[25]),
+        "higher-R": [
+            quotient(f"{b} by {a}", rates(those(b, 0)[n]), rates(those(a, 0)[n]), 2 * (len(CLOCKS) - 1))
+            for n in (1000, 3000)
+            for a, b in pairwise(f"({r}, {k})" for r, k in CLOCKS)
+        ],
         "few-publishers": [quotient("N = 1000", rates(free[25][1000]), rates(free[0][1000]))],
     }
 

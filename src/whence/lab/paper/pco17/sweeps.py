@@ -1,4 +1,4 @@
-"""The error rate against one parameter: PCO17 Figures 4 to 6, and what it leaves out, lost copies and churn.
+"""The error rate against one parameter: PCO17 Figures 4 to 6, and what it leaves out, churn.
 
 N = 1000, R = 100 and K = 4 unless the parameter is one of them. Errors are rare where claims compare: more deliveries
 are run there.
@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
-from whence.lab.paper.pco17 import BOUND, PAPER, SHARE, band, by_bound, by_x, curve, relative, unalerted
+from whence.lab.paper.pco17 import BOUND, PAPER, SHARE, band, by_x, curve, relative, unalerted
 from whence.lab.paper.plots import COLOURS, count, panels
 from whence.lab.stats import mean, minus, quotient
 
 LAMBDAS = (1000, 1500, 2000, 2500, 3000, 4000, 5000, 6000, 8000, 10000)
 AT_EACH_RATE = (250, 500, 750, 1000, 1250, 1500, 2000, 2500, 3000)
 AT_ONE_RATE = (50, 100, 200, 300, 500, 750, 1000, 2000, 5000, 10000)
-LOSSES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
 RATES = (0.0, 1.0, 5.0, 20.0, 50.0, 100.0)
 
 
@@ -81,7 +80,10 @@ def interval(rows: list[Row]) -> Statistics:
     rate = by_x(rows, "lambda_ms")
     found = {ms: mean("", runs, 3) for ms, runs in rate.items()}
     rise = [minus("", found[b], found[a]) for a, b in ((3000, 2000), (10000, 3000))]
+    around = [(a - b) / 2 for a, b in zip(rate[4000], rate[6000], strict=True)]  # for each 1000 ms
+    below = [a - b for a, b in zip(rate[2000], rate[3000], strict=True)]
     return {
+        "flat": [quotient("4000 to 6000 by 2000 to 3000 ms", around, below)],
         "stable": [quotient(f"{ms} ms", rate[ms], rate[5000], 2) for ms in (4000, 6000)],
         "fast": [quotient("2000 ms", rate[2000], rate[5000])],
         "steep": [minus("3000 to 2000 ms, less 10000 to 3000 ms", *rise)],
@@ -103,19 +105,10 @@ def one_rate(rows: list[Row]) -> Statistics:
     """Rates by that of N = 1000, and of neighbours."""
     by = partial(relative, rows, "processes")
     return {
-        "constant": by(1000, AT_ONE_RATE[-3:]),
+        "constant": by(1000, [2000]),
+        "falls": by(1000, AT_ONE_RATE[-2:]),
         "higher": by(1000, [100]),
         "steady": [by(b, [a])[0] for a, b in pairwise(AT_ONE_RATE[:7])],
-    }
-
-
-def lost(rows: list[Row]) -> Statistics:
-    """Delays differ, so runs are independent."""
-    return {
-        "doubles": relative(rows, "loss", 0.0, [0.01]),
-        "grows": [relative(rows, "loss", a, [b])[0] for a, b in pairwise(LOSSES)],
-        "unalerted": unalerted(rows),
-        "bound": by_bound(rows, "loss"),
     }
 
 
@@ -153,17 +146,6 @@ FIG6 = _study(
     title="PCO17 Figure 6: R = 100, K = 4, 200 messages/s in total",
     label="N, processes (together 200 messages/s)",
     scale="linear",
-    logarithmic=True,
-)
-LOSS = _study(
-    lost,
-    x="loss",
-    values=LOSSES,
-    setting=lambda loss: {"loss": loss},
-    quick_seeds=8,
-    more={LOSSES[-1]: 5},  # where errors come closest to the bound
-    title="Lost copies are sent again after 100 ms: N = 1000, R = 100, K = 4",
-    label="share of copies lost",
     logarithmic=True,
 )
 CHURN = _study(

@@ -29,7 +29,7 @@ from whence.core.order.survey.registry import make
 from whence.core.order.survey.timed import DeltaStamp, TimeStamp
 from whence.core.order.survey.vector import CompactStamp, IdStamp, IntervalStamp, VectorStamp
 from whence.lab.paper.frame import Row as Point
-from whence.lab.paper.frame import RunOptions, Statistics, Study, grid, summary
+from whence.lab.paper.frame import RunOptions, Statistics, Study, grid, summary, total
 from whence.lab.paper.plots import panels
 from whence.lab.paper.survey import reliable as rl
 from whence.lab.paper.survey.convoy import ConvoySetting
@@ -38,7 +38,7 @@ from whence.lab.sim.actions import Crash, StartAction
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import load, parse
 from whence.lab.sim.soak import with_mechanism
-from whence.lab.stats import exact, means, quotient, ratio
+from whence.lab.stats import Estimate, exact, means, quotient, ratio
 
 MS = 1_000_000
 _encode = msgspec.msgpack.Encoder().encode
@@ -384,7 +384,10 @@ def statistics(rows: list[Point]) -> Statistics:
     least, most = table.sizes[0], table.sizes[-1]
     big, vector = table.runs("first-unstable", "control_bytes"), table.runs("vector", "control_bytes")
     blocked = {order: table.runs(order, "blocked") for order in (*BLOCKING, "first-unstable")}
-    few = {o: table.runs(o, "fixed_bytes", 0.1)[most] for o in ("vector", "compact-multicast")}
+    few, encoded = (
+        {o: table.runs(o, column, 0.1)[most] for o in ("vector", "compact-multicast")}
+        for column in ("fixed_bytes", "control_bytes")
+    )
     chained = table.runs("subgroups", "control_bytes")
     small = min(chained)
     hostile = [row for row in rows if "inversions" in row]
@@ -394,11 +397,16 @@ def statistics(rows: list[Point]) -> Statistics:
             exact(f"{row['order']}, {row['delivered'] * row['seeds']:.0f} deliveries", row["inversions"] * row["seeds"])
             for row in hostile
         ],
+        "everything": _undelivered(rows, timed=False),
+        "everything-timed": _undelivered(rows, timed=True),
         "non-blocking": [exact(f"{n} processes", max(runs)) for n, runs in blocked["first-unstable"].items()],
         "big": [quotient(f"{n} processes", big[n], vector[n], len(big)) for n in table.sizes],
         "block": means({f"{o}, {most} processes": blocked[o][most] for o in BLOCKING}),
         "linear": [quotient(f"{least} to {most} processes", vector[most], [x * most / least for x in vector[least]])],
         "compact": [ratio(f"{most} processes, a tenth multicast", few["compact-multicast"], few["vector"])],
+        "compact-encoded": [
+            ratio(f"{most} processes, a tenth multicast", encoded["compact-multicast"], encoded["vector"])
+        ],
         "interconnected": [quotient(f"{n} processes", runs, vector[most], len(chained)) for n, runs in chained.items()],
         "interconnected-any": [
             quotient(f"{n} by {small} processes", runs, chained[small], len(chained))
@@ -407,6 +415,18 @@ def statistics(rows: list[Point]) -> Statistics:
         ],
         **_changes(table),
     }
+
+
+def _undelivered(rows: list[Point], timed: bool) -> list[Estimate]:
+    """Events that some member never delivered, where nothing fails."""
+    mine = [row for row in rows if "multicasts" in row and "inversions" not in row]
+    mine = [row for row in mine if (row["order"] in ("physical", "delta")) == timed]
+    return [
+        exact(
+            f"{sum(total(row, 'multicasts') for row in mine):.0f} events",
+            sum(total(row, "undelivered") for row in mine),
+        )
+    ]
 
 
 def _changes(table: _Table) -> Statistics:
