@@ -113,8 +113,9 @@ def test_what_is_not_its_own_stays(tmp_path: Path) -> None:
     (mine / "thesis.tex").write_text("years of work")
     done = run(mine)
     assert done.returncode == 2
-    assert "is not empty, and not of an earlier demo: give another --out" in done.stderr
+    assert "is not an empty directory, and not of an earlier demo: give another --out" in done.stderr
     assert (mine / "thesis.tex").read_text() == "years of work"
+    assert "thesis.tex is not an empty directory" in run(mine / "thesis.tex").stderr
     done = run(mine / "thesis.tex" / "demo")
     assert done.returncode == 2
     assert "Not a directory" in done.stderr

@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("sim nothere", "give a .toml file or one of: demo"),
         ("sim not/there.toml", "No such file"),
-        ("sim bad.toml", "bad.toml: expected `int | array`, got `str` - at `members`"),
+        ("sim bad.toml", "bad.toml: line 1: expected `int | array`, got `str` - at `members`"),
         ("sim dir", "Is a directory"),
         ("sim quiet --trace file", "Not a directory"),
         ("sim quiet --report dir", "--report dir is a directory; name a file"),

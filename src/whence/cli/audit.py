@@ -21,10 +21,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from whence.audit import Summary, audit_files
-from whence.audit.spark.driver import FEW, PAGE
+from whence.audit.spark.driver import FEW
 from whence.audit.spark.foreign import audit_logs
 from whence.audit.spark.growing import FollowedBatch, follow
 from whence.audit.spark.place import is_local, join, place_of
+from whence.audit.spark.tables import IMPORTED, PAGE, claim
 from whence.audit.trace import open_trace
 from whence.audit.trace.otel import NotTaken, read_spans
 from whence.cli import CLEAN, DOUBT, VIOLATED
@@ -121,11 +122,10 @@ def _import(args: argparse.Namespace) -> list[NotTaken]:
     if not made.rows:
         why = f"; the first reason: {made.refused[0]}" if made.refused else ""
         raise TraceError(f"nothing to import in {' '.join(args.paths)}{why}")
-    trace = Path(args.out) / "imported.parquet"
-    trace.unlink(missing_ok=True)
-    with open_trace(trace) as file:
+    claim(args.out)
+    args.paths = [join(place_of(args.out), IMPORTED)]
+    with open_trace(args.paths[0]) as file:
         file.append_many(made.rows)
-    args.paths = [str(trace)]
     return made.refused
 
 

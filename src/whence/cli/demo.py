@@ -57,8 +57,8 @@ def _make_room(out: Path) -> None:
     """Empty the directory if an earlier demo made it; refuse any other that is not empty."""
     if (out / MARKER).exists():
         shutil.rmtree(out)
-    elif out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out} is not empty, and not of an earlier demo: give another --out, or remove it")
+    elif out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise UsageError(f"{out} is not an empty directory, and not of an earlier demo: give another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / MARKER).write_text("made by `whence demo`, which empties this directory each time\n", encoding="utf-8")
 

@@ -22,8 +22,8 @@ def history(args: argparse.Namespace) -> int:
     levels = [level for level in LEVELS if level.lower() in args.level] or None
     paths, out = discover(args.paths), None if args.out is None else Path(args.out)
     if out is not None:
-        if (out / "findings.jsonl").exists():
-            raise UsageError(f"{out} has findings of an earlier check: name another folder")
+        if out.is_dir() and any(out.iterdir()):
+            raise UsageError(f"{out} is not empty (it may have findings of an earlier check): name another folder")
         out.mkdir(parents=True, exist_ok=True)
         (out / "findings.jsonl").touch()  # a folder that cannot be written to is named now, not after the check
     reports, taken, worst = [], Counter[str](), 0

@@ -293,7 +293,6 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
   whence keys issue keys wall --role receiver  may only receive: its events are refused
   whence keys revoke keys wall                 its certificate counts no more, wherever the new list is
   whence keys rotate keys                      the next of three steps to a new CA and secret, without a pause
-
 How the members get them: docs/operations.md
 """,
         {"role": ("publisher", "receiver")},

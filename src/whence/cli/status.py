@@ -38,14 +38,13 @@ def status(args: argparse.Namespace) -> int:
 def _show(cluster: ClusterStatus) -> None:
     taken = sum(one.ticket is not None for one in cluster.members)
     tickets = f"{taken} of {cluster.tickets} tickets" if cluster.tickets else "no tickets"
-    title = f"{cluster.cluster}: {len(cluster.members)} members, {tickets}, as"
-    columns = ("member", "heard", "ticket", "votes", "order", "version", "held", "unread")
-    table = Table(*columns, title=escape(f"{title} {address_of(cluster.me)} sees it"))
+    title = f"{cluster.cluster}: {len(cluster.members)} members, {tickets}, as {address_of(cluster.me)} sees it"
+    table = Table("member", "heard", "ticket", "votes", "order", "version", "held", "unread", title=escape(title))
     for one in cluster.members:
         heard = "now" if one.answers else f"{one.seen_s:g} s ago {one.why and f'({one.why})'}"
         says = (one.order, one.version, f"{one.held:,}", f"{one.unread:,}") if one.answers else "????"
-        row = (one.member, heard, "-" if one.ticket is None else str(one.ticket), "yes" if one.votes else "no", *says)
-        table.add_row(*map(escape, row))
+        ticket, votes = "-" if one.ticket is None else str(one.ticket), "yes" if one.votes else "no"
+        table.add_row(*map(escape, (one.member, heard, ticket, votes, *says)))
     console().print(table)
     told = {"votes": cluster.council}
     for kind, found in (("cut off", cluster.cut_off), ("gone", cluster.gone), ("refused", cluster.refused)):

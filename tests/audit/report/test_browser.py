@@ -76,6 +76,20 @@ def test_an_event_lights_up_its_past_and_future(opened: Any, triangle: Path) -> 
     assert page.inner_text("#told") == "No event is chosen."
 
 
+def test_a_run_of_a_few_nanoseconds_fills_the_picture(opened: Any, tmp_path: Path) -> None:
+    short = [
+        Row(**{**{f: getattr(row, f) for f in row.__struct_fields__}, "t_ns": row.t_ns // 10**6}) for row in TRIANGLE
+    ]
+    write(gather(short, title="short", about="8 ns"), tmp_path / "short.html")
+    page = opened(tmp_path / "short.html")
+    dark = """() => { const c = document.getElementById("diagram");
+      const d = c.getContext("2d").getImageData(0, 30, c.width, 60).data;
+      const xs = []; for (let i = 0; i < d.length; i += 4) if (d[i] < 80 && d[i + 1] < 130) xs.push(i / 4 % c.width);
+      return (Math.max(...xs) - Math.min(...xs)) / c.width }"""
+    assert page.evaluate(dark) > 0.5
+    assert "in 8 ns" in page.inner_text(".said") and "ns" in page.inner_html("body").partition("Latency")[2]
+
+
 def test_a_violation_is_told_in_words(opened: Any, triangle: Path) -> None:
     page = opened(triangle)
     page.focus("#diagram")

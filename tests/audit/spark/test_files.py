@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,7 +27,7 @@ from tests.audit.spark.traces import Injected, make, spoil, write
 from tests.lab.sim.runs import Run
 from whence.audit import audit_files
 from whence.audit.spark import blocks, ingest
-from whence.audit.spark.tables import manifest
+from whence.audit.spark.tables import arrow_schema, manifest
 from whence.audit.trace import Row, open_trace, read, shiviz
 from whence.cli import main
 from whence.errors import TraceError
@@ -101,7 +102,10 @@ def test_a_clean_audit_has_all_tables(tmp_path: Path) -> None:
     for table, entry in known["tables"].items():
         rows = [pq.read_table(tmp_path / "out" / table / file).num_rows for file in entry["files"]]
         assert sum(rows) == entry["rows"] and rows
-    assert pq.read_table(tmp_path / "out" / "violations").column_names[:3] == ["run", "cluster", "rule"]
+    for table in known["tables"]:
+        query = duckdb.sql(f"SELECT * FROM '{tmp_path}/out/{table}/*.parquet'")
+        assert query.columns == arrow_schema(table).names, table
+    assert duckdb.sql(f"SELECT count(*) FROM '{tmp_path}/out/violations/*.parquet'").fetchall() == [(0,)]
     assert next(Path(str(entry["file"])).name for entry in known["inputs"]) == "empty.parquet"
     assert known["cost"]["rows"] == found.rows and known["cost"]["seconds"] > 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,36 @@ def test_files_of_others_stay(folder: Path, tmp_path: Path) -> None:
     stale.write_text("stale")
     audit_files([folder], out, sparse=True)
     assert all(file.read_text() == "mine" for file in mine) and not stale.exists()
+
+
+@pytest.mark.parametrize("name", ["violations/my.parquet", "report.html", "runs/mine.html", "_whence_new/mine"])
+def test_a_directory_that_is_not_of_audits_stays_as_it_is(folder: Path, tmp_path: Path, name: str) -> None:
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match="no audit wrote it"):
+        audit_files([folder], tmp_path / "out")
+    assert mine.read_text() == "mine" and [f for f in (tmp_path / "out").rglob("*") if f.is_file()] == [mine]
+
+
+@pytest.mark.parametrize("name", ["report.html", "violations", "_whence_new", "_whence.json", "runs"])
+@pytest.mark.parametrize("marked", [False, True])
+def test_no_link_is_followed_out(folder: Path, tmp_path: Path, name: str, marked: bool) -> None:
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    if marked:
+        audit_files([folder], out)
+        (shutil.rmtree if (out / name).is_dir() else Path.unlink)(out / name) if (out / name).exists() else None
+    out.mkdir(exist_ok=True)
+    if name.endswith((".html", ".json")):
+        outside.write_text("{}")
+    else:
+        outside.mkdir()
+        (outside / "mine").write_text("mine")
+    (out / name).symlink_to(outside)
+    with pytest.raises(UsageError, match="is a link"):
+        audit_files([folder], out)
+    kept = outside.read_text() if outside.is_file() else [f.read_text() for f in outside.iterdir()]
+    assert kept in ("{}", ["mine"])
 
 
 def test_one_audit_at_a_time(folder: Path, tmp_path: Path) -> None:

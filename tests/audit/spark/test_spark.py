@@ -130,7 +130,7 @@ def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:
     assert dict(rows.dtypes)["ticket"] == "bigint"
     audit_files([file], tmp_path / "out")
     for giant in (None, 100):
-        with audit(rows, giant=giant) as found:
+        with audit(rows, giant=giant, sparse=False) as found:
             for name in TABLES:
                 mine = getattr(found, name)
                 assert mine.dtypes == [(f.name, f.dataType.simpleString()) for f in spark_schema(name).fields]
@@ -193,7 +193,7 @@ def test_six_columns_are_enough(spark: SparkSession) -> None:
     df = spark.createDataFrame(
         rows, "run int, cluster string, member string, lseq short, kind string, event string, more array<int>"
     )
-    found = audit(df.withColumn("lseq", F.col("lseq").cast("decimal(20,0)")))
+    found = audit(df.withColumn("lseq", F.col("lseq").cast("decimal(20,0)")), sparse=False)
     (violation,) = found.violations.collect()
     assert (violation.run, violation.rule, violation.member, violation.event) == ("7", "causal", "c", a)
     assert [row.verdict for row in found.verdicts.orderBy("member", "lseq").collect()] == [
@@ -241,7 +241,7 @@ def test_traces_as_a_dataframe(spark: SparkSession, tmp_path: Path) -> None:
     (place / "noise.parquet").write_bytes(b"noise")
     (place / "half.jsonl").write_text('{"run": "r"\n')
     audit_files([place], tmp_path / "out")
-    with audit(read_traces(spark, [place])) as found:
+    with audit(read_traces(spark, [place]), sparse=False) as found:
         for name in TABLES:
             assert in_order(getattr(found, name)) == in_order(tmp_path / "out", name), name
     assert in_order(read_table(spark, tmp_path / "out", "members")) == in_order(tmp_path / "out", "members")
@@ -266,7 +266,7 @@ def test_a_stream_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
         query = sink.trigger(availableNow=True).start(str(tmp_path / "out"))
         query.awaitTermination()
     found = spark.read.parquet(str(tmp_path / "out"))
-    with audit(spark.read.json(str(tmp_path / "in"))) as batch:
+    with audit(spark.read.json(str(tmp_path / "in")), sparse=False) as batch:
         expected = in_order(batch.verdicts), {(row.rule, row.member, row.event) for row in batch.violations.collect()}
     violations = found.where("violations is not null").select("violations.*").collect()
     assert in_order(found.where("verdicts is not null").select("verdicts.*")) == expected[0]

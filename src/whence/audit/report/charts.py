@@ -59,15 +59,16 @@ def short(value: float) -> str:
 
 def span(ms: float) -> str:
     """A time with its unit."""
-    if ms < 1:
-        return f"{ms * 1000:.3g} µs"
-    return f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1000:.3g} s"
+    for unit, much in (("s", 1000.0), ("ms", 1.0), ("µs", 1e-3)):
+        if abs(ms) >= much * 0.9995:
+            return f"{ms / much:.3g} {unit}"
+    return f"{ms * 1e6:.3g} ns"
 
 
 def _seconds_axis(seconds: float, height: int) -> tuple[list[str], float]:
     """The ticks of the axis of time, and how wide a second is."""
     scale = (W - LEFT - RIGHT) / seconds
-    marks = [_text(LEFT + t * scale, height - 10, f"{t:g} s" if t else "0") for t in ticks(seconds, 6)]
+    marks = [_text(LEFT + t * scale, height - 10, span(t * 1000) if t else "0") for t in ticks(seconds, 6)]
     return marks, scale
 
 
@@ -80,7 +81,7 @@ def _marks(marks: list[Incident], scale: float, height: int) -> list[str]:
     for (_, fault), some in together.items():
         x = LEFT + some[0].at_s * scale
         told = [f"{what} ({n} members)" if n > 1 else what for what, n in Counter(m.what for m in some).items()]
-        title = f"{some[0].at_s:.1f} s: {'; '.join(told[:5])}"
+        title = f"{span(some[0].at_s * 1000)}: {'; '.join(told[:5])}"
         lines.append(_line(x, TOP, x, height - BOTTOM, "event" if fault else "event quiet", title))
     return lines
 
@@ -90,11 +91,12 @@ def latency(sorted_ms: list[float]) -> str:
     if not sorted_ms:
         return "<p class='none'>Nothing was delivered to another member.</p>"
     height, count = 220, len(sorted_ms)
-    low = math.log10(max(sorted_ms[0], 0.01))
-    high = max(math.log10(max(sorted_ms[-1], 0.011)), low + 0.3)
+    least = next((ms for ms in sorted_ms if ms > 0), 0.01)  # by clocks of two machines some are below 0
+    low = math.log10(least)
+    high = max(math.log10(max(sorted_ms[-1], least)), low + 0.3)
     bins = [0] * 48
     for ms in sorted_ms:
-        at = (math.log10(max(ms, 0.01)) - low) / (high - low)
+        at = (math.log10(max(ms, least)) - low) / (high - low)
         bins[min(len(bins) - 1, max(0, int(at * len(bins))))] += 1
     width, floor = W - LEFT - RIGHT, height - BOTTOM
     scale = (floor - TOP - 30) / max(bins)
@@ -111,7 +113,7 @@ def latency(sorted_ms: list[float]) -> str:
                 body.append(_text(LEFT + at * width, height - 10, span(ms)))
     for row, (name, q) in enumerate((("p50", 0.5), ("p99", 0.99))):
         ms = sorted_ms[min(count - 1, int(q * count))]
-        x = LEFT + (math.log10(max(ms, 0.01)) - low) / (high - low) * width
+        x = LEFT + (math.log10(max(ms, least)) - low) / (high - low) * width
         body.append(_line(x, TOP - 4 + 16 * row, x, floor, "mark"))
         anchor = "end" if x > W - 90 else "start"  # separate lines, since the labels may be close
         y = TOP + 4 + 16 * row
@@ -167,7 +169,7 @@ def ring(tenures: list[Ownership], seconds: float, marks: list[Incident]) -> str
         y = TOP + tickets.index(tenure.ticket) * row + 3
         end = tenure.end_s if tenure.end_s is not None else seconds
         colour = owners[tenure.owner] % OWNER_COLOURS
-        said = f"{tenure.owner}, {tenure.granted_s:.2f} to {end:.2f} s {tenure.how}".strip()
+        said = f"{tenure.owner}, {span(tenure.granted_s * 1000)} to {span(end * 1000)} {tenure.how}".strip()
         for begin, cls in ((tenure.granted_s, "waits"), (tenure.owner_s, "owns")):
             if begin is None:
                 continue

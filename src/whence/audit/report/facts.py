@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import add
+from typing import NamedTuple
 
 import msgspec
 
@@ -91,6 +93,41 @@ class Incident(msgspec.Struct):
     """A fault; otherwise it joined or left."""
 
 
+class RunLine(NamedTuple):
+    """A run, in the list of all: the more of the first, the worse."""
+
+    violations: int
+    doubts: int
+    deliveries: int
+    run: str
+    cluster: str
+
+    def plus(self, other: RunLine | None) -> RunLine:
+        """With another piece of the run."""
+        counts = self[:3] if other is None else map(add, self[:3], other)
+        return self._replace(**dict(zip(self._fields, counts, strict=False)))
+
+
+class Overview(msgspec.Struct):
+    """An audit in numbers, over all runs."""
+
+    runs: int
+    violations: dict[str, int] = {}
+    """By rule."""
+    counts: dict[str, int] = {}
+    """What there was: rows, members, published, deliveries, inversions, in doubt, in quarantine."""
+    worst: list[tuple[RunLine, str]] = []
+    """The worst runs, and the page of each, if it has one."""
+    back: str = ""
+    """The page with the list, if it is another one."""
+
+    @property
+    def unsure(self) -> str:
+        """What could not be judged, in words."""
+        some = (f"{self.counts[name]:,} {name}" for name in ("in doubt", "in quarantine") if self.counts.get(name))
+        return ", ".join(some)
+
+
 class Facts(msgspec.Struct, kw_only=True):
     """Everything the page shows."""
 
@@ -114,10 +151,17 @@ class Facts(msgspec.Struct, kw_only=True):
     tenures: list[Ownership]
     marks: list[Incident]
     diagram: Diagram
+    overview: Overview | None = None
 
 
 def gather(
-    rows: Iterable[Row], found: RunVerdicts | None = None, *, title: str, about: str, command: str = ""
+    rows: Iterable[Row],
+    found: RunVerdicts | None = None,
+    *,
+    title: str,
+    about: str,
+    command: str = "",
+    overview: Overview | None = None,
 ) -> Facts:
     """Gather the facts about one run of one cluster, judged here if nobody has. Steps are ordered by member and `lseq`;
     times only place them."""
@@ -127,7 +171,7 @@ def gather(
     steps.sort(key=lambda row: (place[row.member], row.lseq))
     start = min((row.t_ns for row in steps), default=0)
     end = max((row.t_ns for row in steps), default=0)
-    seconds = max((end - start) / 1e9, 1e-3)
+    seconds = max((end - start) / 1e9, 1e-9)
     return Facts(
         title=title,
         about=about,
@@ -143,6 +187,7 @@ def gather(
         tenures=_tenures(steps, start, end),
         marks=_marks(steps, start),
         diagram=draw(steps, start, found.suspect, MAX_STEPS),
+        overview=overview,
     )
 
 

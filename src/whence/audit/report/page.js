@@ -32,8 +32,9 @@
   const suspects = [];
   for (let s = 0; s < N; s++) if (suspect(s)) suspects.push(s);
   suspects.sort((a, b) => wrong(b) - wrong(a) || at[a] - at[b]);
-  let end = 1;
+  let end = 0;
   for (let s = 0; s < N; s++) if (at[s] > end) end = at[s];
+  end ||= 1;
 
   // -- happened-before, from the steps alone ---------------------------------------------------------------------------
 
@@ -113,7 +114,7 @@
   }
 
   function clamp() {
-    const span = Math.min(Math.max(view.to - view.from, 0.02), end * 1.1);
+    const span = Math.min(Math.max(view.to - view.from, Math.min(0.02, end / 100)), end * 1.1);
     view.from = Math.min(Math.max(view.from, -span * 0.1), end * 1.02 - span * 0.5);
     view.to = view.from + span;
     top = Math.max(0, Math.min(top, AXIS + lanes * lane + 8 - height));
@@ -247,13 +248,14 @@
       const px = x(t);
       if (px < gutter) continue;
       pen.beginPath(); pen.moveTo(px, AXIS - 4); pen.lineTo(px, height); pen.stroke();
-      pen.fillText(span > 4000 ? +(t / 1000).toFixed(3) + " s" : +t.toFixed(3) + " ms", px, 11);
+      const [unit, much] = span > 4000 ? ["s", 1000] : span > 0.004 ? ["ms", 1] : span > 4e-6 ? ["µs", 1e-3] : ["ns", 1e-6];
+      pen.fillText(+(t / much).toFixed(3) + " " + unit, px, 11);
     }
   }
 
   // -- choosing ----------------------------------------------------------------------------------------------------------
 
-  const time = (t) => t >= 1000 ? (t / 1000).toFixed(3) + " s" : t.toFixed(1) + " ms";
+  const time = (t) => t >= 1000 ? (t / 1000).toFixed(3) + " s" : t >= 0.1 || !t ? t.toFixed(1) + " ms" : +(t * 1e6).toFixed(1) + " ns";
 
   function choose(e, step) {
     chosen = e; focus = step ?? -1;

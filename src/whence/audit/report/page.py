@@ -13,7 +13,7 @@ import msgspec
 from whence.audit.judge import PROMISES, Finding
 from whence.audit.judge.promises import NAMES, Verdict
 from whence.audit.report import charts
-from whence.audit.report.facts import Facts
+from whence.audit.report.facts import Facts, Overview
 from whence.errors import TraceError
 from whence.files import write_whole
 
@@ -34,6 +34,7 @@ def render(facts: Facts) -> str:
     """The page as text."""
     assets = files("whence.audit.report")
     page = assets.joinpath("page.html").read_text(encoding="utf-8")
+    whole = facts.overview if facts.overview is not None and facts.overview.worst else None
     # No "<" inside the script element: an event's name could end it.
     data = msgspec.json.encode(facts.diagram).decode().replace("<", "\\u003c")
     parts = {
@@ -41,8 +42,9 @@ def render(facts: Facts) -> str:
         "style": assets.joinpath("page.css").read_text(encoding="utf-8"),
         "script": assets.joinpath("page.js").read_text(encoding="utf-8"),
         "data": data,
-        "verdict": _verdict(facts),
-        "about": escape(facts.about),
+        "verdict": _verdict(facts) if whole is None else _total(whole),
+        "about": escape(facts.about) if whole is None else f"audited: {whole.runs:,} runs",
+        "overview": _overview(facts),
         "cards": _cards(facts),
         "findings": _findings(facts),
         "latency": charts.latency(facts.latency_ms),
@@ -71,23 +73,65 @@ def _charts(facts: Facts) -> str:
 
 def _verdict(facts: Facts) -> str:
     delivered, inverted = facts.found.verdicts.total(), facts.found.verdicts["inverted"]
-    if facts.found.violations:
-        kind, text = "bad", f"Order broke: {_n(facts.found.violations, 'violation')}"
+    unsure = ""
+    if facts.found.doubts:
+        unsure = f"the trace of {_n(facts.found.doubts, 'member')} is incomplete"
+    elif facts.overview is not None and facts.overview.runs == 1:
+        unsure = facts.overview.unsure
+    said = (
+        f"{_n(delivered, 'delivery', 'deliveries')} of {_n(sum(facts.curves['published']), 'event')} at "
+        f"{_n(len(facts.diagram.lanes), 'member')} in {charts.span(facts.seconds * 1000)}"
+    )
+    if facts.found.steps > facts.steps:  # of a part of the run, neither all its events nor all its time are known
+        said = _n(delivered, "delivery", "deliveries")
+    return _headline(facts.found.violations, delivered, inverted, unsure, said)
+
+
+def _total(all_: Overview) -> str:
+    """The verdict over all runs."""
+    broken = sum(line.violations > 0 for line, _ in all_.worst)
+    said = ", ".join(f"{number:,} {name}" for name, number in all_.counts.items() if number)
+    said += f"; violations in {_n(broken, 'run')}" if broken else ""
+    delivered, inverted = all_.counts.get("deliveries", 0), all_.counts.get("inversions", 0)
+    return _headline(sum(all_.violations.values()), delivered, inverted, all_.unsure, said)
+
+
+def _headline(violations: int, delivered: int, inverted: int, unsure: str, said: str) -> str:
+    """In green only where everything was judged, and nothing came before its cause."""
+    if violations:
+        kind, text = "bad", f"Order broke: {_n(violations, 'violation')}"
     elif not delivered:
         kind, text = "empty", "Nothing was delivered"
-    elif facts.found.doubts:
-        kind, text = "empty", f"No violation found; the trace of {_n(facts.found.doubts, 'member')} is incomplete"
+    elif unsure:
+        kind, text = "empty", f"No violation found; {unsure}"
     elif inverted:
         kind, text = "empty", f"No promise was broken; {_n(inverted, 'inversion')} where no causal order was asked for"
     else:
         kind, text = "good", "Order held: every promise was kept"
-    said = (
-        f"{_n(delivered, 'delivery', 'deliveries')} of {_n(sum(facts.curves['published']), 'event')} at "
-        f"{_n(len(facts.diagram.lanes), 'member')} in {facts.seconds:.1f} s"
-    )
-    if facts.found.steps > facts.steps:  # of a part of the run, neither all its events nor all its time are known
-        said = _n(delivered, "delivery", "deliveries")
     return f'<p class="verdict {kind}">{escape(text)}</p><p class="said">{escape(said)}.</p>'
+
+
+def _overview(facts: Facts) -> str:
+    """All runs, the worst first, and what is wrong in them; then the heading of the one run below."""
+    all_ = facts.overview
+    if all_ is None or not all_.worst:
+        return f'<p><a href="{escape(all_.back)}">All runs</a></p>' if all_ is not None and all_.back else ""
+    rules = [[rule, f"{n:,}"] for rule, n in sorted(all_.violations.items(), key=lambda rule: -rule[1])]
+    lines = [
+        [
+            f'<a href="{escape(page)}">{escape(line.run)}</a>' if page else escape(line.run),
+            escape(line.cluster),
+            *(f"{n:,}" for n in line[:3]),
+        ]
+        for line, page in all_.worst
+    ]
+    more = all_.runs - len(lines)
+    rest = f"<p class='hint'>and {more:,} more, none of them worse; all are in the tables.</p>" if more > 0 else ""
+    return (
+        f"<section id='runs'><h2>Runs, the worst first</h2>{_table(['rule', 'violations'], rules) if rules else ''}"
+        f"{_table(['run', 'cluster', 'violations', 'in doubt', 'deliveries'], lines, as_is=True)}{rest}</section>"
+        f"<h2 id='run'>The worst of them</h2><p class='about'>{escape(facts.about)}</p>{_verdict(facts)}"
+    )
 
 
 def _cards(facts: Facts) -> str:
@@ -150,7 +194,7 @@ def _verdicts(facts: Facts) -> str:
 def _marks(facts: Facts) -> str:
     if not facts.marks:
         return "<p class='none'>Nothing was done to this cluster.</p>"
-    rows = [[f"{m.at_s:.2f} s", m.member, m.what] for m in facts.marks[:200]]
+    rows = [[charts.span(m.at_s * 1000), m.member, m.what] for m in facts.marks[:200]]
     return _table(["when", "member", "what"], rows)
 
 
@@ -164,8 +208,10 @@ def _recovery(facts: Facts) -> str:
     return _table(["what", "how often"], rows)
 
 
-def _table(head: list[str], rows: Iterable[list[str]]) -> str:
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+def _table(head: list[str], rows: Iterable[list[str]], as_is: bool = False) -> str:
+    """`as_is`: cells are HTML."""
+    told = str if as_is else escape
+    body = "".join("<tr>" + "".join(f"<td>{told(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     cells = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     return f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
 

@@ -18,27 +18,32 @@ import pyarrow.compute as pc
 from whence.audit.judge import Finding
 from whence.audit.judge.promises import NAMES
 from whence.audit.report.diagram import Suspect
-from whence.audit.report.facts import Facts, RunVerdicts, gather
+from whence.audit.report.facts import Facts, Overview, RunLine, RunVerdicts, gather
 from whence.audit.trace import Row
 
 MOST: Final = 30_000
 """Steps of a view."""
 FINDINGS: Final = 20
-View = tuple[tuple[str, str], list[Row], RunVerdicts]
-"""The run and its cluster, the steps that are shown, and what was found; between tasks and driver as msgpack."""
+OTHERS: Final = 2_000
+"""Steps on the pages of other runs than the worst."""
+View = tuple[tuple[str, str], bytes, int, RunVerdicts]
+"""The run and its cluster, the steps that can be shown (Arrow), the time around which they are, and what was found;
+between tasks and driver as msgpack."""
 _SHOWN: Final = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
 _SUSPECT: Final = ("member", "lseq", "verdict", "violation")
 
 
-def worst(tables: Mapping[str, pa.Table]) -> tuple[tuple[int, int], tuple[str, str]]:
-    """The run with most violations in these tables, or with most deliveries: how many of either, and which it is."""
-    wrong = _grouped(tables["violations"], ("run", "cluster"))
-    if "members" in tables:
-        all_ = _grouped(tables["members"], ("run", "cluster"), add="deliveries")
-    else:  # a piece of a giant run
-        all_ = _grouped(tables["verdicts"], ("run", "cluster"))
-    run = max({**wrong, **all_}, key=lambda run: (wrong[run], all_[run], run), default=("", ""))
-    return (wrong[run], all_[run]), run
+def runs_in(tables: Mapping[str, pa.Table]) -> list[RunLine]:
+    """The runs in these tables. A piece of a giant run has no members; they come at the end, without verdicts."""
+    by, none = ("run", "cluster"), Counter[tuple[str, str]]()
+    wrong = _grouped(tables["violations"], by)
+    doubts = _grouped(tables["doubts"], by, add="deliveries") if "doubts" in tables else none
+    here = none
+    if "verdicts" in tables:
+        here = (
+            _grouped(tables["members"], by, "deliveries") if "members" in tables else _grouped(tables["verdicts"], by)
+        )
+    return [RunLine(wrong[run], doubts[run], here[run], *run) for run in {**here, **wrong, **doubts}]
 
 
 def _grouped(table: pa.Table, by: tuple[str, str], add: str = "") -> Counter[tuple[str, str]]:
@@ -64,21 +69,24 @@ def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: tuple[str, str]) -
     tables = {name: _only(table, run) for name, table in tables.items() if name != "quarantine"}
     found = _found(tables, rows.num_rows)
     suspects = tables["verdicts"].select(list(_SUSPECT)).filter(pc.field("verdict") != NAMES[0])
-    steps = rows.select(list(_SHOWN))
-    if steps.num_rows > MOST:
-        away = np.abs(steps["t_ns"].to_numpy() - _centre(rows, found, suspects))
-        steps = steps.take(pa.array(np.sort(np.argpartition(away, MOST)[:MOST])))  # type: ignore[arg-type]
+    centre = _centre(rows, found, suspects)
+    steps = _nearest(rows.select(list(_SHOWN)), centre, MOST)
     steps = steps.unify_dictionaries().combine_chunks()
     steps = steps.set_column(0, "member", steps["member"].cast(pa.string()))
     suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
     steps = steps.join(suspects, keys=["member", "lseq"], right_keys=["member", "lseq"], use_threads=False)
-    shown, suspect = [], {}
-    for step in steps.to_pylist():
-        verdict, wrong = step.pop("verdict"), step.pop("violation")
-        shown.append(Row(*run, **step))
-        if verdict is not None:
-            suspect[step["member"], step["lseq"]] = Suspect(verdict, wrong)
-    return msgspec.msgpack.encode((run, shown, msgspec.structs.replace(found, suspect=suspect)))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, steps.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(steps)
+    return msgspec.msgpack.encode((run, sink.getvalue().to_pybytes(), centre, found))
+
+
+def _nearest(steps: pa.Table, centre: int, most: int) -> pa.Table:
+    """So many of these steps, those nearest to a time."""
+    if steps.num_rows <= most:
+        return steps
+    away = np.abs(steps["t_ns"].to_numpy() - centre)
+    return steps.take(pa.array(np.sort(np.argpartition(away, most)[:most])))  # type: ignore[arg-type]
 
 
 def _found(tables: Mapping[str, pa.Table], steps: int) -> RunVerdicts:
@@ -121,11 +129,18 @@ def _centre(rows: pa.Table, found: RunVerdicts, suspects: pa.Table) -> int:
     return int(pc.min(rows["t_ns"]).as_py() or 0)
 
 
-def facts(data: bytes, runs: int, command: str) -> Facts:
-    """The facts of a view, for the page. `runs`: how many were audited."""
-    (run, cluster), rows, found = msgspec.msgpack.decode(data, type=View)
+def facts(data: bytes, overview: Overview, command: str, most: int = MOST) -> Facts:
+    """The facts of a view, for the page. `most`: steps."""
+    (run, cluster), steps, centre, found = msgspec.msgpack.decode(data, type=View)
+    rows, suspect = list[Row](), {}
+    for step in _nearest(pa.ipc.open_stream(steps).read_all(), centre, most).to_pylist():
+        verdict, wrong = step.pop("verdict"), step.pop("violation")
+        rows.append(Row(run, cluster, **step))
+        if verdict is not None:
+            suspect[step["member"], step["lseq"]] = Suspect(verdict, wrong)
+    found = msgspec.structs.replace(found, suspect=suspect)
     said = f"audited: run {run}, cluster {cluster}"
-    said += f" (one of {runs:,})" if runs > 1 else ""
+    said += f" (one of {overview.runs:,})" if overview.runs > 1 else ""
     said += "; some of its members" if found.partial else ""
     said += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""
-    return gather(rows, found, title="whence audit", about=said, command=command)
+    return gather(rows, found, title="whence audit", about=said, command=command, overview=overview)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -32,11 +33,14 @@ import pyarrow as pa
 from whence.audit.judge.batch.audited import warm
 from whence.audit.judge.batch.coding import Run
 from whence.audit.report import render
-from whence.audit.report.view import facts
+from whence.audit.report.facts import Overview, RunLine
+from whence.audit.report.view import MOST, OTHERS, facts
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import BLOCKS, NOTICE, REFUSED, judge_pieces, judged, of_pieces, packed
 from whence.audit.spark.findings import (
     INTERPRETED,
+    LISTED,
+    PAGED,
     TABLES,
     VIEWS,
     Out,
@@ -48,8 +52,18 @@ from whence.audit.spark.findings import (
     refused,
 )
 from whence.audit.spark.ingest import Piece
-from whence.audit.spark.place import Anywhere, TraceFile, join, names_in, place_of, read_bytes, replace_bytes
-from whence.audit.spark.tables import STAGING, Parts, meanwhile, publish, staging
+from whence.audit.spark.place import (
+    Anywhere,
+    TraceFile,
+    join,
+    make_directory,
+    names_in,
+    place_of,
+    read_bytes,
+    remove,
+    replace_bytes,
+)
+from whence.audit.spark.tables import OURS, PAGE, PAGES, STAGING, Parts, meanwhile, publish, staging
 from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -69,7 +83,6 @@ FEW: Final = 5_000_000
 """Rows that this process judges before Spark would have: Spark takes ten seconds to start."""
 EVERY: Final = 5.0
 """Seconds from one word about progress to the next."""
-PAGE: Final = "report.html"
 
 Progress = Callable[[str], None]
 
@@ -149,8 +162,9 @@ class Work:
         self.total = Summary(design="local")
         self.files: dict[str, dict[str, int]] = {}
         self._terms, self._sparse, self._progress = terms or Terms(), sparse, progress
-        self._best: tuple[tuple[int, int], str] = (-1, -1), ""
-        """The run that the page is to show: how much there is to see in it, and the file of its view."""
+        self._runs: dict[Run, RunLine] = {}
+        self._views: dict[Run, tuple[RunLine, str]] = {}
+        """Run -> the part of it that a page can show, and its file."""
 
     def here(self, pieces: Sequence[Piece]) -> None:
         """In this process."""
@@ -194,7 +208,12 @@ class Work:
     def _run(self, done: DataFrame, tasks: str = "") -> None:
         """Run these tasks; meanwhile tell how many are done, by the views that they have left."""
         views = join(self.out, STAGING, VIEWS)
-        with meanwhile(lambda: self._progress(f"{len(names_in(views)):,}{tasks} tasks are done"), EVERY):
+
+        def told() -> None:
+            here = sum(name.endswith("-0.msgpack") for name in names_in(views))
+            self._progress(f"{here:,}{tasks} tasks are done")
+
+        with meanwhile(told, EVERY):
             self.collect([done.where("summary is not null").select("summary").toArrow().to_batches()])
 
     def collect(self, tasks: Iterable[Iterable[pa.RecordBatch]]) -> None:
@@ -203,10 +222,12 @@ class Work:
             said = msgspec.json.decode(str(text), type=TaskResult)
             self.total.add(said.summary)
             for table, names in said.files.items():
-                if table == VIEWS:
-                    self._best = max(self._best, *((said.show, name) for name in names))
-                else:
+                if table != VIEWS:
                     self.files.setdefault(table, {}).update(names)
+            for line in said.runs:
+                self._runs[line[3:]] = line.plus(self._runs.get(line[3:]))
+            for line, name in said.views:
+                self._views[line[3:]] = max(self._views.get(line[3:], (line, name)), (line, name))
 
     def publish(self, inputs: Sequence[TraceFile], tables: Sequence[str], begun: float, command: str = "") -> None:
         """Make what was written the tables of `out`, and the page. `tables`: those that are there even if empty."""
@@ -215,9 +236,29 @@ class Work:
         cost["bytes"] = sum(file.size for file in inputs)
         read = [{"file": f.place, "size": f.size, "mtime_ns": f.mtime_ns} for f in inputs]
         publish(self.out, written, {"inputs": read, "design": self.total.design, "cost": cost})
-        if self._best[1]:
-            page = facts(read_bytes(join(self.out, STAGING, VIEWS, self._best[1])), self.total.runs, command)
-            replace_bytes(join(self.out, PAGE), render(page).encode())
+        self._pages(command)
+
+    def _pages(self, command: str) -> None:
+        """The page of the worst run, with a list of all, and pages of others; then those of before go."""
+        lines = sorted(self._runs.values(), reverse=True)[:LISTED]
+        paged = [line for line in lines if line[3:] in self._views][:PAGED]
+        files = [PAGE, *(f"{PAGES}/{k:03}-{uuid.uuid4().hex[:12]}.html" for k in range(1, len(paged)))]
+        page_of = dict(zip(paged, files, strict=False))
+        total = self.total
+        counts = {"rows": total.rows, "members": total.members, "published": total.published}
+        counts |= {"deliveries": total.deliveries, "inversions": total.verdicts.get("inverted", 0)}
+        counts |= {"in doubt": total.doubts, "in quarantine": total.quarantined}
+        worst = [(line, page_of.get(line, "")) for line in lines] if len(lines) > 1 else []
+        for line, file in reversed(page_of.items()):  # the list comes last
+            data = read_bytes(join(self.out, STAGING, VIEWS, self._views[line[3:]][1]))
+            overview, most = Overview(total.runs, total.violations, counts, worst), MOST
+            if file != PAGE:
+                make_directory(join(self.out, PAGES))
+                overview, most = Overview(total.runs, back=f"../{PAGE}"), OTHERS
+            replace_bytes(join(self.out, file), render(facts(data, overview, command, most)).encode())
+        for name in names_in(join(self.out, PAGES)):
+            if f"{PAGES}/{name}" not in files and OURS.fullmatch(name):
+                remove(join(self.out, PAGES, name))
 
     def checked(self) -> Summary:
         """The sums; TraceError if nothing was readable."""
@@ -277,7 +318,7 @@ class Audit:
         self.findings = every.persist(StorageLevel.MEMORY_AND_DISK)
         self._found = found
         self.verdicts = self._table("verdicts")
-        """A row for each delivery."""
+        """A row for each delivery that is not in order, or for each one."""
         self.violations = self._table("violations")
         """A row for each broken promise."""
         self.members = self._table("members")
@@ -304,7 +345,14 @@ class Audit:
         self.unpersist()
 
 
-def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = None, giant: int | None = None) -> Audit:
+def audit(
+    df: DataFrame,
+    *,
+    complete: bool = False,
+    error_rate: float | None = None,
+    giant: int | None = None,
+    sparse: bool = True,
+) -> Audit:
     """Judge a table of steps: did every member get what its order promises?
 
     Columns: `run`, `cluster`, `member`, `lseq`, `kind` and `event`, and any of `t_ns`, `ticket`, `reason`, `peer`,
@@ -322,6 +370,9 @@ def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = N
     `giant`: rows above which a run is spread over workers; by default as many as fit into the memory of one, by the
     settings of the session. Where the plan of `df` cannot tell that all of it is smaller than that, its rows are
     counted now, by run, and kept for the judge; otherwise nothing is read before the first table is used.
+
+    `sparse`: `verdicts` has only what is not in order (counts are in `members`). With all verdicts, most of the work is
+    to write and to keep them.
     """
     from whence.audit.spark import gate, session
 
@@ -330,7 +381,7 @@ def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = N
     size = _bytes(df)
     count = giant is not None or size is None or size >= limit  # a row takes a byte at least
     blocks, terms = gate.rows(df).mapInArrow(packed, BLOCKS), Terms(complete, error_rate)
-    return Audit(_judged_blocks(blocks, lambda kind: as_rows(), terms, (size or 0) // STORED_BYTES, limit, count))
+    return Audit(_judged_blocks(blocks, lambda kind: as_rows(sparse), terms, (size or 0) // STORED_BYTES, limit, count))
 
 
 def _bytes(df: DataFrame) -> int | None:

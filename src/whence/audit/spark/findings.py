@@ -12,7 +12,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -27,7 +29,8 @@ from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.batch.rates import UNDECIDED, Rate
 from whence.audit.judge.findings import Doubt
 from whence.audit.judge.promises import DEFAULT, NAMES
-from whence.audit.report.view import view, worst
+from whence.audit.report.facts import RunLine
+from whence.audit.report.view import runs_in, view
 from whence.audit.spark import ingest
 from whence.audit.spark.ingest import RAW_LIMIT, Bad
 from whence.audit.spark.tables import Parts, arrow_schema, spark_schema
@@ -49,6 +52,11 @@ SHOWN: Final = 5
 
 VIEWS: Final = "views"
 """The directory of the parts of runs that a page can show (`whence.audit.report.view`)."""
+
+LISTED: Final = 2_000
+"""Runs that a page lists, at most."""
+PAGED: Final = 10
+"""Runs that have a page of their own, at most."""
 
 _judged = 0
 
@@ -268,17 +276,18 @@ class Out(NamedTuple):
     schema: str
 
 
-def as_rows() -> Out:
-    """The rows of all tables."""
+def as_rows(sparse: bool) -> Out:
+    """The rows of all tables. `sparse`: no verdicts on deliveries that are in order."""
     kinds = ", ".join(f"{name} {spark_schema(name).simpleString()}" for name in TABLES)
-    return Out(_emit_rows, f"{kinds}, passed {_PASSED}")
+    return Out(partial(_emit_rows, sparse), f"{kinds}, passed {_PASSED}")
 
 
-def _emit_rows(found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
+def _emit_rows(sparse: bool, found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
     for judged in found:
         for name, table in judged.tables.items():
             schema = arrow_schema(name)
-            for batch in table.cast(schema).to_batches(max_chunksize=BATCH):
+            rows = results.exceptions(table) if sparse and name == "verdicts" else table
+            for batch in rows.cast(schema).to_batches(max_chunksize=BATCH):
                 filled = pa.StructArray.from_arrays(batch.columns, fields=list(schema))
                 yield _batch(_ROWS, {name: filled}, len(filled))
         if judged.passed is not None:
@@ -300,8 +309,10 @@ class TaskResult(msgspec.Struct):
     summary: Summary
     files: dict[str, dict[str, int]]
     """Table -> its files, and the rows in each."""
-    show: tuple[int, int]
-    """How much there is to show in the one run that a page could be made of: violations, deliveries."""
+    runs: list[RunLine]
+    """The worst first."""
+    views: list[tuple[RunLine, str]]
+    """Of the worst runs, and the file of each."""
 
 
 def as_files(out: str, kind: str, sparse: bool = False) -> Out:
@@ -310,21 +321,24 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
     verdicts on deliveries that are in order."""
 
     def emit(found: Iterable[RunFindings]) -> Iterator[pa.RecordBatch]:
-        total, show, shown = Summary(), (-1, -1), b""
+        total, runs, views = Summary(), list[RunLine](), list[tuple[RunLine, bytes]]()
         with Parts(out, f"{kind}-{task_number():05d}") as parts:
             for judged in found:
                 total.add(judged.summary)
                 if judged.passed is not None:
                     yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
-                if judged.rows is not None:
-                    much, whose = worst(judged.tables)
-                    if much > show:
-                        show, shown = much, view(judged.rows, judged.tables, whose)
+                mine = sorted(runs_in(judged.tables), reverse=True) if "violations" in judged.tables else []
+                runs = sorted([*runs, *mine], reverse=True)[:LISTED]
+                for line in mine[:PAGED] if judged.rows is not None else ():
+                    if len(views) < PAGED or line > views[-1][0]:
+                        one = view(judged.rows, judged.tables, (line.run, line.cluster))  # type: ignore[arg-type]
+                        views = sorted([*views, (line, one)], key=itemgetter(0), reverse=True)[:PAGED]
                 for name, table in judged.tables.items():
                     parts.write(name, results.exceptions(table) if sparse and name == "verdicts" else table)
-            if shown:
-                parts.add(VIEWS, f"{parts.name}.msgpack", shown)
-        said = TaskResult(total, parts.written, show)
+            named = [(line, f"{parts.name}-{k}.msgpack", data) for k, (line, data) in enumerate(views)]
+            for _, name, data in named:
+                parts.add(VIEWS, name, data)
+        said = TaskResult(total, parts.written, runs, [(line, name) for line, name, _ in named])
         yield _batch(_SUMS, {"summary": pa.array([msgspec.json.encode(said).decode()])}, 1)
 
     return Out(emit, f"summary string, passed {_PASSED}")

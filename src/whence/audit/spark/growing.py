@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,7 +28,7 @@ from whence.audit.spark.findings import Summary, summed, told
 from whence.audit.spark.ingest import Piece
 from whence.audit.spark.keyed import rows_of, tables_of
 from whence.audit.spark.place import TraceFile, opened
-from whence.audit.spark.tables import alone, table_files
+from whence.audit.spark.tables import alone, claim, table_files
 from whence.errors import TraceError
 
 BATCH_BYTES: Final = 16 << 20
@@ -69,8 +70,8 @@ def follow(
     besides; it is returned. `sparse`: verdicts only on what is not in order."""
     if not trace.is_dir():
         raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
-    with alone(out):  # a place that cannot be written to is named now, not at the end
-        pass
+    with alone(out):  # a place that is not to be written to is named now, not at the end
+        claim(out)
     following, stop = _Following(trace), stop or threading.Event()
     while not (once or stop.is_set()):
         before = following.last
@@ -83,14 +84,6 @@ def follow(
     last = following.ended(out, sparse)
     told(last)
     return last
-
-
-def growing_files(path: Path) -> list[TraceFile]:
-    """The files that are there now; none is no error, they may come."""
-    try:
-        return ingest.find([path])
-    except TraceError:
-        return []
 
 
 class _Following:
@@ -133,8 +126,11 @@ class _Following:
     def _batches(self) -> Iterator[list[Piece]]:
         """What has come since, in batches."""
         batch: list[Piece] = []
+        files: list[TraceFile] = []
         size = 0
-        for file in growing_files(self._trace):
+        with suppress(TraceError):  # there is no file yet
+            files = ingest.find([self._trace])
+        for file in files:
             for piece in self._new(file) if file.size != self._size.get(file.place) else ():
                 batch.append(piece)
                 size += piece.rows * ROW_BYTES if piece.parquet else piece.end - piece.first

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from whence.audit.judge.batch.coding import LAST
+from whence.audit.judge.batch.coding import LAST, codes
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema
@@ -335,8 +335,9 @@ def _wrong(rows: pa.Table, required: Sequence[str]) -> Iterator[tuple[Any, str]]
             why = f"unknown {name} {value!r} (known: {', '.join(known)})"
             yield pc.equal(rows[name].cast(pa.string()), pa.scalar(value)), why
     if "event" in there and rows["event"].null_count:
-        named = pc.is_in(rows["kind"].cast(pa.string()), pa.array(_EVENTFUL))
-        yield pc.and_(rows["event"].is_null(), named), "it names no event"
+        code, kinds = codes(rows["kind"])
+        named: Any = np.isin(code, [k for k, kind in enumerate(kinds.to_pylist()) if kind in _EVENTFUL])
+        yield pc.and_(rows["event"].is_null(), pa.array(named)), "it names no event"
 
 
 # -- JSON lines

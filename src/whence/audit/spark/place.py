@@ -214,6 +214,17 @@ def remove_directory(place: str) -> None:
         system.delete_dir(path)
 
 
+def there(place: str) -> bool:
+    """There is a file or a directory, or a link, wherever it leads."""
+    system, path = filesystem(place)
+    return is_link(place) or system.get_file_info(path).type != fs.FileType.NotFound
+
+
+def is_link(place: str) -> bool:
+    """It is a symbolic link of this machine."""
+    return is_local(place) and Path(place_of(place)).is_symlink()
+
+
 def names_in(place: str) -> list[str]:
     """The names of the files in a directory; none when there is no such directory."""
     system, path = filesystem(place)

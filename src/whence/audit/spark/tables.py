@@ -6,7 +6,9 @@
 
 Tasks write below `_whence_new`. When all of them are done the files are moved to their tables, and the manifest is
 replaced. Readers of the manifest see the old tables until then, and the new ones from then on, never half an audit.
-After one that was killed the next one starts afresh. Of what is in `out` only files that an audit wrote are removed.
+After one that was killed the next one starts afresh. The manifest is also the mark of a directory that audits write
+into: where it is not, what has one of their names is somebody else's, and nothing is touched. Of what is in `out` only
+files that an audit wrote are removed, and no link is followed.
 """
 
 from __future__ import annotations
@@ -41,9 +43,12 @@ if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spar
 
 MANIFEST: Final = "_whence.json"
 STAGING: Final = "_whence_new"
-EMPTY: Final = "empty.parquet"
-"""The file of a table without rows."""
-_OURS: Final = re.compile(rf"{re.escape(EMPTY)}|.*-[0-9a-f]{{12}}\.parquet")
+PAGE: Final = "report.html"
+PAGES: Final = "runs"
+"""The pages of single runs."""
+IMPORTED: Final = "imported.parquet"
+"""What another system recorded, as a trace."""
+OURS: Final = re.compile(r".*-[0-9a-f]{12}\.(parquet|html)")
 """Names of the files that tasks write."""
 
 TABLES: Final[dict[str, Columns]] = {
@@ -225,11 +230,26 @@ def alone(out: Anywhere) -> Iterator[None]:
             os.close(lock)
 
 
+def claim(out: Anywhere) -> None:
+    """Mark a directory as one of audits. UsageError if something in it that has one of their names is not theirs."""
+    place, names = place_of(out), (MANIFEST, STAGING, PAGE, PAGES, IMPORTED, *TABLES)
+    marked = files.there(join(place, MANIFEST))
+    for name in names:
+        if files.is_link(join(place, name)):
+            raise UsageError(f"{join(place, name)} is a link, and an audit follows none: name another directory")
+        if not marked and files.there(join(place, name)):
+            raise UsageError(f"{join(place, name)} is there, and no audit wrote it: name another directory")
+    if not marked:
+        files.make_directory(place)
+        files.replace_bytes(join(place, MANIFEST), json.dumps({"schema": TRACE_VERSION, "tables": {}}).encode())
+
+
 @contextmanager
 def staging(out: Anywhere) -> Iterator[None]:
-    """A place for what is not published yet, empty at first; to write into `out` alone (see `alone`)."""
+    """A place for what is not published yet, empty at first; to write into `out` alone (see `alone` and `claim`)."""
     place = join(place_of(out), STAGING)
     with alone(out):
+        claim(out)
         files.remove_directory(place)
         files.make_directory(place)
         yield
@@ -245,20 +265,20 @@ def publish(out: Anywhere, written: Written, facts: Mapping[str, Any]) -> None:
     new: dict[str, Any] = {}
     for table, names in written.items():
         files.make_directory(join(place, table))
+        if not names:
+            names = {f"empty-{uuid.uuid4().hex[:12]}.parquet": 0}
+            files.make_directory(join(place, STAGING, table))
+            with files.output(join(place, STAGING, table, *names)) as sink:
+                pq.write_table(arrow_schema(table).empty_table(), sink)
         for name in names:
             files.move(join(place, STAGING, table, name), join(place, table, name))
-        mine = sorted(names)
-        if not mine:
-            with files.output(join(place, table, EMPTY)) as sink:
-                pq.write_table(arrow_schema(table).empty_table(), sink)
-            mine = [EMPTY]
-        new[table] = {"rows": sum(names.values()), "finished": now, "files": mine}
+        new[table] = {"rows": sum(names.values()), "finished": now, "files": sorted(names)}
     said = {"schema": TRACE_VERSION, **facts, "finished": now, "tables": new}
     files.replace_bytes(join(place, MANIFEST), json.dumps(said, indent=1).encode())
     for table in {**old, **new}:
         used = new[table]["files"] if table in new else []
         for name in names_in(join(place, table)):
-            if name not in used and _OURS.fullmatch(name):
+            if name not in used and OURS.fullmatch(name):
                 files.remove(join(place, table, name))
 
 
