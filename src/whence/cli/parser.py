@@ -371,7 +371,7 @@ causal broadcast. Exit code 0: all passed (or is not claimed), 1: something fail
   whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml
   whence sim mine.toml; whence up 12 --settings mine.toml
 
-From members, load, loss and crashes to settings, predictions and their errors. docs/planner.md has the formulas.
+From members, load, loss and crashes to settings, predictions and their errors. docs/planner.md
 """,
         {"order": ("causal", "reliable"), "mode": ("eager", "tree", "auto")},
     ),
