@@ -112,6 +112,10 @@ class RecoveryBuffer(Generic[O, F]):
             self.evicted += 1
         return True
 
+    def room(self, size: int) -> bool:
+        """A frame of this size fits, and none has to leave for it."""
+        return len(self._frames) < self.bound and self.bytes + size <= self.bound_bytes
+
     def _victim(self) -> FrameKey[O]:
         """What leaves a full buffer, to be removed."""
         return self._order.popleft() if self._by_age is None else heapq.heappop(self._by_age)[1]
