@@ -408,6 +408,9 @@ class TicketOrdering(Ordering[int, Frame]):
 
     # -- time ---------------------------------------------------------------------------------------------------
 
+    def _had(self, frame: Frame) -> bool:
+        return self.clock.has(*frame.key)
+
     def _wake(self, now: int, out: list[OrderOutput]) -> None:
         if self.pursuits.next_at is not None and self.pursuits.next_at <= now:
             self._from_own_buffer(now, out)
@@ -482,6 +485,16 @@ class TicketOrdering(Ordering[int, Frame]):
         if self.joining:
             return None
         return Digest(tuple(self.clock.T), tuple((t, i, s) for (t, i), s in self.clock.orphans.items()))
+
+    def vouches(self, said: object, state: OrderState, orphans: bool) -> bool:
+        if not isinstance(state, TicketState):
+            return True  # `load` refuses it
+        if not isinstance(said, Digest):
+            return False
+        known = {(t, inc): seq for t, (inc, seq) in enumerate(said.T)} | {(t, inc): seq for t, inc, seq in said.orphans}
+        claimed = [(t, *entry) for vector in (state.T, state.past) for t, entry in enumerate(vector)]
+        claimed += state.orphans if orphans else ()
+        return all(seq <= known.get((t, inc), 0) for t, inc, seq in claimed)
 
     def _source(self, of: int, inc: int) -> MemberId | None:
         return self.owners.tables[of].get(inc)

@@ -127,6 +127,9 @@ class Ordering(ABC, Generic[O, F]):
         self.joining = True  # there is no clock yet: nothing is delivered, what arrives waits
         self.answered: dict[str, int] = {}
         """Bytes of the answers that an address got in this round."""
+        self.repeated: dict[str, int] = {}
+        """Frames that came before and that an address has brought again in this round. Above `GIVEN_FRAMES` they are
+        dropped: to check a signature costs a tenth of a millisecond, and whoever takes them spreads them again."""
         self.stats = OrderStats()
         self.held_bytes = 0
         self._lobby: dict[FrameKey[O], tuple[F, MemberId, int]] = {}
@@ -184,6 +187,10 @@ class Ordering(ABC, Generic[O, F]):
         """What of a count is missing up to a number, and not in hand."""
 
     @abstractmethod
+    def _had(self, frame: F) -> bool:
+        """It is delivered or given up."""
+
+    @abstractmethod
     def _wake(self, now: int, out: list[OrderOutput]) -> None:
         """As `wake`, once joined."""
 
@@ -198,6 +205,11 @@ class Ordering(ABC, Generic[O, F]):
         """The state for a joiner. `weaker`: the joiner's order promises more than this member's. `UsageError`: this
         member cannot admit others."""
         return self.state()
+
+    def vouches(self, said: object, state: OrderState, orphans: bool) -> bool:
+        """Whoever has this digest knows of all that was published by this state, and of its `orphans`. (Without tickets
+        a digest has a part of the owners only: it vouches for all.)"""
+        return True
 
     # -- tickets; without them there is nothing to do -----------------------------------------------------------
 
@@ -265,6 +277,11 @@ class Ordering(ABC, Generic[O, F]):
             raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
         if frame.count > self.config.max_frame_events:
             raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
+        if self.seal is not None and not self.joining and self._had(frame):
+            count = self.repeated[address_of(sender)] = self.repeated.get(address_of(sender), 0) + 1
+            if count > GIVEN_FRAMES:
+                self.stats.duplicate_frames += 1
+                return False
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         if frame.owner == self.me:  # forged, or so old that all have it: others would blame this member for it
@@ -473,9 +490,11 @@ class Ordering(ABC, Generic[O, F]):
         return out
 
     def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
-        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`: others may still need it."""
+        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`, where there is room: others may still need
+        it. What is there is as young, or whoever gives it would push the copies of others out."""
         assert isinstance(frame, self.frame_type)
-        self.buffer.add(_key(frame), frame)
+        if self.buffer.room(frame.size):
+            self.buffer.add(_key(frame), frame)
         return []
 
     def _until(self, key: FrameKey[O]) -> int | None:
@@ -561,6 +580,10 @@ class OwnersLayer(Ordering[str, OF], Generic[OF, C]):
         gone = next((o for o, c in self.cursors.items() if o not in there and not c.early), None)
         del self.cursors[gone if gone is not None else next(iter(self.cursors))]
         self.stats.forgotten += 1
+
+    def _had(self, frame: OF) -> bool:
+        cursor = self.cursors.get(frame.owner)
+        return cursor is not None and _key(frame)[2] <= cursor.taken
 
     def _gaps(self, of: MemberId, inc: int, upto: int) -> list[Span[str]]:
         cursor = self.cursors.get(of)

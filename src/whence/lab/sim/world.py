@@ -8,10 +8,9 @@ order in which they were planned.
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from whence.core import ports
 from whence.core.clock import MemberId, address_of, reaches
@@ -41,11 +40,8 @@ def _message_of(data: bytes) -> Message:
     return unpack(data).message
 
 
-class MakeMember(Protocol):
-    """Makes members; tests pass faulty ones."""
-
-    def __call__(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member: ...
-
+MakeMember = Callable[..., Member]
+"""Makes members of `(id, config, rng, checkpoint)`, and of the key in a cluster with roles; tests pass faulty ones."""
 
 Watch = Callable[[Member, list[ports.Output], int], None]
 """Called after each step of a member, with its outputs and the time on its clock: an experiment counts what it
@@ -170,12 +166,8 @@ class World(Stage):
             checkpoint, state = host.disk.get(i, (None, None)) if disk else (None, None)
             order = self.orders[i][host.name]
             rng = self.rng(f"member/{cluster.name}/{host.name}/{host.boot}")
-            seal = Key(cluster.name, host.name not in self.liars[i]) if cluster.roles else None
-            config = self.config(i, order)
-            if seal is None:
-                member = self.make(host.id, config, rng, checkpoint)
-            else:
-                member = Member(host.id, config, rng, checkpoint, seal)
+            seal = (Key(cluster.name, host.name not in self.liars[i]),) if cluster.roles else ()
+            member = self.make(host.id, self.config(i, order), rng, checkpoint, *seal)
             recorder = None if self.sink is None else self._recorder(host, i, order, checkpoint is not None)
             instance = Instance(host, i, order, member, App() if state is None else App.decode(state), recorder)
             host.instances[i] = instance
