@@ -27,6 +27,7 @@ from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Graft, Heard, IHave, Subscribe
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
 from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
+from whence.core.clock.logs import Follow, Lamport, Report, Reports, Tick
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -38,13 +39,16 @@ from whence.core.order.messages import (
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
+    TotalState,
 )
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
-from whence.core.ring import NoRing, Ring
+from whence.core.order.total import TotalOrdering
+from whence.core.ring import CouncilRing, NoRing, Ring
 from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_message
+from whence.core.total import Teller
 from whence.core.wire import decode_news, encode
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
@@ -120,15 +124,21 @@ class Member:
         vets: dict[type, Any] = {News: self._vet_news}  # rule 4: what this member refuses it does not forward
         self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), vets)
         dice = random.Random(rng.getrandbits(64))
-        context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
+        lamport = Lamport() if config.ordering.total else None
+        context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal, lamport)
         self.ordering: Ordering[Any, Any] = make_ordering(context)
         vets |= dict.fromkeys(get_args(AnyFrame), self.ordering.vet)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         votes = seal is None or seal.can_sign
         self.ring: Ring = NoRing(me, config.ring)
+        self.teller: Teller | None = None
         if not config.free:
             memory = memory if self._checkpoint is None else self._checkpoint.ring
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
+            dice = random.Random(rng.getrandbits(64))
+            if lamport is None:
+                self.ring = make_ring(me, config.ring, dice, memory, disk, votes)
+            else:
+                self._with_logs(lamport, dice, disk, votes)
         self.started = False
         self.left = False
         self.wake_at: int | None = None  # when `Wake()` is wanted, in this member's time
@@ -143,6 +153,21 @@ class Member:
         self._asked: dict[tuple[str, type], int] = {}  # in this round
         self._leave_by: int | None = None
         self._ambition: ports.FoundRing | ports.Coordinate | None = None  # done once it has joined
+
+    def _with_logs(self, lamport: Lamport, dice: random.Random, disk: bool, votes: bool) -> None:
+        """The ring of a cluster with total order. What a voter remembers counts only with its logs."""
+        saved = self._checkpoint
+        memory = saved.ring if saved is not None else None
+        vote = saved.clock.vote if saved is not None and isinstance(saved.clock, TotalState) else None
+        promised = memory.vote.council.number if memory is not None and memory.vote is not None else None
+        if memory is not None and promised is not None and (vote is None or vote.council != promised):
+            memory = msgspec.structs.replace(memory, voter=self.me, vote=None)
+        ring = CouncilRing(self.me, self.config.ring, dice, memory, disk, votes, lamport)
+        more = random.Random(dice.getrandbits(64))
+        self.teller = Teller(self.me, self.config, ring, self.ordering, more, self.cast.sample, self.seal)
+        self.ring = ring
+        if self.teller.keeper is not None and vote is not None and memory is not None and memory.vote is not None:
+            self.teller.keeper.resume(vote.council, vote.now, vote.begun)
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
@@ -174,11 +199,20 @@ class Member:
         self.wake_at = None
         if self.started and not self.left:
             at = self.cast.wake_at
-            for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
+            told_at = self._tell(now, out) if self.teller is not None else None
+            for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by, told_at):
                 if other is not None and other < at:
                     at = other
             self.wake_at = at if self._closes is None else min(at, self._closes[2])
         return out
+
+    def _tell(self, now: int, out: Outputs) -> int | None:
+        """Total order: what has its place is delivered, and what is known is told; when to do so again."""
+        assert self.teller is not None
+        self.teller.step(now, out, self._ring)
+        if any(isinstance(each, ports.Behind) for each in out):
+            self.stop()
+        return self.teller.wake_at
 
     def _hears(self, sender: MemberId, kind: type) -> bool:
         return sender not in self.cut_off and sender != self.me and self._may_ask(sender, kind)
@@ -209,7 +243,10 @@ class Member:
             case ports.Meet(members):
                 self._cast(self.cast.meet(members) if self.started else (), now, out)
             case ports.FoundRing() | ports.Coordinate():
-                if self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
+                if isinstance(input, ports.FoundRing) and self.teller is not None and self.teller.order is None:
+                    why = "the first voter must be in total order: it keeps the logs, and hands on its position"
+                    out.append(ports.Refused("found", why))
+                elif self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
                     out.append(ports.Refused("coordinate", "this member may only receive"))
                 else:
                     self._ambition = input
@@ -262,6 +299,11 @@ class Member:
     def why_blocked(self, event: str) -> Blocked:
         """Which events this one waits for, who was asked, until when."""
         return self.ordering.why_blocked(event)
+
+    def waits_for(self) -> str:
+        """What the next delivery in total order waits for, in words; empty: nothing is due."""
+        order = self.ordering
+        return order.merge.waits if isinstance(order, TotalOrdering) else ""
 
     def members(self) -> list[MemberId]:
         """The members this one knows, itself first."""
@@ -365,7 +407,7 @@ class Member:
         unable = {*join.weaker, *join.joining, *(m for m, asks in join.asks.items() if asks >= MANY_ASKS)}
         last_resort = unable.issuperset(members)
         join.asks[join.asked] = join.asks.get(join.asked, 0) + 1
-        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.ordering.kind)
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.ordering.joins)
         out.append(ports.Send(join.asked, request, reliable=True))
 
     def _known(self) -> list[MemberId]:
@@ -395,14 +437,14 @@ class Member:
                 del self._taking[token]  # the application never answered, and the joiner has long asked another
         reason = ""
         state: OrderState | None = None
-        if request.kind != self.config.ordering.kind:
-            reason = self.config.ordering.kind
+        if request.kind != self.config.ordering.joins:
+            reason = self.config.ordering.joins
         elif order.joining:
             reason = "joining"
         elif len(self._taking) >= MAX_SNAPSHOTS:
             reason = "busy"
-        elif RANK[self.order] < request.rank and not request.last_resort:
-            reason = "weaker"
+        elif RANK[self.order] < request.rank and (not request.last_resort or request.rank == RANK["total"]):
+            reason = "weaker"  # also as a last resort, if the position is what the joiner needs
         else:
             try:
                 state = order.admit(sender, weaker=RANK[self.order] < request.rank)
@@ -512,6 +554,10 @@ class Member:
                     self._join.retry_at = now + self.config.round_ns // 2
             case Snapshot():
                 self._on_snapshot(sender, message, now, out)
+            case Tick() | Report() | Follow() | Reports():
+                if self.teller is None:
+                    raise WrongKind(f"{type(message).__name__} in a cluster without total order")
+                out += self.teller.receive(sender, message, now)
             case _:
                 assert_never(message)
 
@@ -603,6 +649,8 @@ class Member:
         self._ring(self.ring.hear(news, now), now, out)
         if isinstance(news, JoinedNews):
             self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
+            if self.teller is not None:
+                self.teller.hurry()
 
     def _ring(self, steps: Iterable[says.RingOutput], now: int, out: Outputs) -> None:
         for step in steps:

@@ -12,7 +12,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from whence.core.clock import (
 )
 from whence.core.clock.bounds import keep_last
 from whence.core.clock.event import decode_payloads
+from whence.core.clock.logs import Lamport
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import HANDED_OVER, AckRecover, AnySpan, OrderState, Recover
 from whence.core.order.outputs import (
@@ -86,6 +87,8 @@ class OrderContext(NamedTuple):
     sample: Callable[[int], Sequence[MemberId]]
     """At most so many of them, at random."""
     seal: Seal | None = None
+    lamport: Lamport | None = None
+    """Where the cluster has total order (docs/total.md)."""
 
 
 class Numbering(NamedTuple):
@@ -107,7 +110,7 @@ class Ordering(ABC, Generic[O, F]):
     """The order layer of one member: frames in, deliveries out. `O` is what frames are counted by: a ticket, or an
     owner."""
 
-    frame_type: ClassVar[type[Any]]
+    frame_type: type[Any]
     """The kind of frame that this layer takes."""
     held: Mapping[Any, Any]
     """Frames received and not deliverable yet, by key."""
@@ -115,7 +118,7 @@ class Ordering(ABC, Generic[O, F]):
     """It waits for missing events instead of skipping them (`reliable`)."""
 
     def __init__(self, context: OrderContext) -> None:
-        self.me, self.config, self.rng, self.members, sample, self.seal = context
+        self.me, self.config, self.rng, self.members, sample, self.seal, self.lamport = context
         config = self.config
         aging = config.replacement == "age"
         self.buffer: RecoveryBuffer[Any, Any] = RecoveryBuffer(config.buffer, config.buffer_bytes, aging)
@@ -270,7 +273,7 @@ class Ordering(ABC, Generic[O, F]):
         """Raise a `BadFrame` for what no honest peer sends, before the frame is kept or forwarded. The wire has checked
         that it does not contradict itself (`frame.check`). False: it is not taken here, but nobody is to blame. How far
         ahead of all known a timestamp is depends on who knows what, so forwarding an absurd one is no fault."""
-        if not isinstance(frame, self.frame_type):
+        if type(frame) is not self.frame_type:
             raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
         if frame.count > self.config.max_frame_events:
             raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
@@ -285,7 +288,7 @@ class Ordering(ABC, Generic[O, F]):
             self.stats.duplicate_frames += 1
             return False
         try:
-            self._vet(frame, sender)
+            self._vet(frame, sender)  # type: ignore[arg-type]  # it is one
         except AbsurdClock:
             if frame.owner == sender:
                 raise
@@ -418,7 +421,7 @@ class Ordering(ABC, Generic[O, F]):
             self.stats.unanswered += 1
             return []
         for wanted in message.ranges[: self.config.max_ranges]:
-            found = self.buffer.find(wanted)
+            found = self._find(wanted)
             if not found:
                 lacks.append(wanted)
             for frame in found:
@@ -432,6 +435,10 @@ class Ordering(ABC, Generic[O, F]):
         self.stats.answers_given += len(frames)
         self.answered[address] = self.answered.get(address, 0) + size
         return [Send(sender, AckRecover(message.nonce, tuple(frames.values()), tuple(lacks)), reliable=size > DATAGRAM)]
+
+    def _find(self, wanted: AnySpan) -> list[F]:
+        """The frames in hand that hold an event of the range, in order."""
+        return self.buffer.find(wanted)
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
         """ACKRECOVER: as `receive`, for each frame."""

@@ -191,7 +191,7 @@ class Pursuits(Generic[O]):
         self.rng = rng
         self.sample = sample
         self.owner: Callable[[O, int], MemberId | None] = owner
-        self.blocking = config.order == "reliable"
+        self.blocking = config.blocking
         self.by_count: dict[Count[O], Pursuit] = {}
         self._told: dict[MemberId, dict[Count[O], None]] = {}  # of each peer, what only its digests speak of
         self.nonces: dict[int, None] = {}

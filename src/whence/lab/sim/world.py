@@ -91,6 +91,7 @@ class World(Stage):
             ports.Refused: self.tally.refused,
             ports.MemberUp: lambda instance, out: None,  # who is there, the world knows
             ports.MemberDown: lambda instance, out: None,
+            ports.Behind: self._on_behind,
             ports.Remember: lambda instance, out: None,  # a crash saves the checkpoint of the last completed step
         }
 
@@ -376,6 +377,15 @@ class World(Stage):
         instance.left = True
         self.tally.left += 1
         self.plan(self.now, self._gone, instance)
+
+    def _on_behind(self, instance: Instance, out: ports.Behind) -> None:
+        """The runtime begins another life, which joins with a snapshot."""
+        self.tally.behind += 1
+        self.plan(self.now, self._again, instance)
+
+    def _again(self, instance: Instance) -> None:
+        if instance.host.instances.get(instance.cluster) is instance and self.crash(instance.host.name):
+            self.start(instance.host.name, disk=False)
 
     def _gone(self, instance: Instance) -> None:
         """A member has left; a process without members stops."""
