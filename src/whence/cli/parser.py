@@ -128,7 +128,6 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "delimiter": (str, "REGEX", "shiviz: what separates executions in a log; its group trace, if any, names them"),
     "complete": (SWITCH, "", "the traces of all members are here, to the end: what is not recorded did not happen"),
     "error-rate": (float, "P", "share of deliveries that probabilistic members may invert: is it kept?"),
-    "measure": (SWITCH, "", "also measure loss, latency, load, ... (takes longer)"),
     "verdicts": (CHOICE, "", "all: a row for each delivery, not only for those that are out of order"),
     "follow": (SWITCH, "", "audit the traces of a live cluster while they grow; verdicts come within seconds"),
     "once": (SWITCH, "", "with --follow: judge what there is and stop"),
@@ -308,7 +307,7 @@ How the members get them: docs/operations.md
     ),
     "audit": Command(
         "did order ever break in these traces, where, and why",
-        "out! format=whence order parser delimiter complete error-rate measure verdicts=sparse engine=auto "
+        "out! format=whence order parser delimiter complete error-rate verdicts=sparse engine=auto "
         "follow once master memory json",
         """\
   whence audit traces --out verdicts                          a verdict for every delivery; tables and a page
