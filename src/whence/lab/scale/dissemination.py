@@ -20,7 +20,7 @@ import sys
 import time
 from functools import cache
 from math import ceil, log2
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numba
@@ -29,6 +29,7 @@ import numpy as np
 from whence.errors import ConfigError
 from whence.lab.plan import message_sizes
 from whence.lab.scale import delivery as d
+from whence.lab.scale import trees
 from whence.lab.scale.flood import BATCH, CHUNK, spread
 from whence.lab.scale.gossip import MOST_US, Expected, GossipSettings, links, manner, outlook, timetable
 from whence.lab.scale.jit import Progress, use_threads
@@ -148,6 +149,7 @@ class GossipRun:
         self.c = self.r if s.order in ("causal", "reliable") else np.empty((w, n), np.int32)
         self.batch = np.empty((BATCH, n), np.int32), np.empty((BATCH, n), np.uint16)
         self.scratch = self._scratch()
+        self.grove, self.tree = self._plant()
         self.load = np.zeros((2, n), np.uint32)
         self.counts = np.zeros((-(-n // d.BLOCK), 8), np.int64)
         self.histogram = np.zeros((2, len(self.counts), d.BINS), np.int64)
@@ -171,7 +173,8 @@ class GossipRun:
         """Times after which nothing changes, and what the rings need for them."""
         s, at = self.s, self.times.at
         slowest = int(self.links.base.max()) + int(self.links.jitter.max())
-        self.spread_us = self.manner.termination * (slowest + self.manner.round) + round_us * (s.mode == "tree") * 8
+        pause = self.manner.round if s.mode == "rounds" else 0
+        self.spread_us = self.manner.termination * (slowest + pause) + 16 * round_us * (s.mode == "tree")
         if self.spread_us >= MOST_US:
             raise ConfigError(f"latency: an event spreads for up to {self.spread_us / 1e6:.0f} s; at most 67 s")
         asked = sum(self.again_us << turn for turn in range(self.turns - 1)) + self.wait_us + 2 * slowest
@@ -182,7 +185,8 @@ class GossipRun:
         self.rows = min(len(at), under_way + BATCH) + BATCH
         self.unit = max(0, ceil(log2(max(1, 2 * self.final_us) / d.BINS)))
         distinct = 1 + (s.order != "unordered") + (s.order in ("unordered", "fifo"))
-        needs = 4 * s.members * self.rows * distinct + s.members * (6 * BATCH + 40)
+        grown = 16 * len(np.unique(self.times.owner)) * (1 + (s.crash > 0)) if s.mode == "tree" else 0
+        needs = s.members * (4 * self.rows * distinct + 6 * BATCH + 40 + grown)
         if needs > MOST_BYTES:
             raise ConfigError(
                 f"members: {s.members:,} with {under_way:,} events under way need {needs / 1e9:.0f} GB, "
@@ -209,11 +213,31 @@ class GossipRun:
         """How a batch of events spreads: arrivals and ages; what came at each member; copies that were sent."""
         t, events, many = self.times, slice(first, end), end - first
         came, state = self.batch[0][:many], self.batch[1][:many]
+        if self.grove is not None:
+            graft = self.expected.config.cast.graft // 1000
+            copies = trees.climb(
+                self.tree[events], t.at[events], self.keys[events], self.links, self.manner, graft, self.grove, t.down,
+                t.up, came, state, self.scratch,
+            )  # fmt: skip
+            return came, state, copies
         copies = spread(
             t.owner[events], t.at[events], self.keys[events], self.links, self.manner, t.down, t.up, came, state,
             self.scratch,
         )  # fmt: skip
         return came, state, copies
+
+    def _plant(self) -> tuple[trees.Grove | None, I64]:
+        """The trees: of each owner, and anew once a crash has been noticed."""
+        s, t = self.s, self.times
+        if s.mode != "tree":
+            return None, t.at[:0]
+        cast = self.expected.config.cast
+        noticed = int(s.crash_at * 1e6) + cast.silence * cast.round // 1000
+        later = (t.at >= noticed).astype(np.int64) if s.crash else t.at * 0
+        pairs, tree = np.unique(t.owner * np.int64(2) + later, return_inverse=True)
+        everybody = np.arange(s.members)
+        epochs = [everybody, np.flatnonzero(t.down > noticed)] if later.any() else [everybody]
+        return trees.plant(s.members, cast.neighbours, pairs // 2, s.seed, self.links, epochs, pairs % 2), tree
 
     def _scratch(self) -> tuple[Any, ...]:
         threads: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -221,6 +245,10 @@ class GossipRun:
             int(self.links.base.max()) + int(self.links.jitter.max()) + self.manner.round * self.manner.termination
         )
         buckets = 1 << max(1, (slowest >> self.links.shift) + 2).bit_length()
+        if self.s.mode == "tree":
+            cast = self.expected.config.cast
+            furthest = (4 * self.manner.round + cast.graft // 1000 + 2 * slowest) >> self.links.shift
+            return trees.scratch(threads, self.s.members, furthest, cast.neighbours + 1)
         chunks = self.manner.fanout * max(1, self.manner.termination if self.manner.round else 1) * self.s.members
         chunks = chunks // CHUNK + 2 * buckets + 2  # only what is used takes memory
         sizes = (buckets, buckets, chunks, chunks * CHUNK, chunks + 1, CHUNK)
@@ -234,7 +262,8 @@ class GossipRun:
             at = t.at[first : first + len(came), None]
             gone = (t.down[None, :] < at + self.settled_us) & (t.up[None, :] > at)
         m = self.manner
-        d.settle(came, state, first, self.a, m.termination, m.fanout, m.round > 0, gone, self.load)
+        fanout, rounds = (0 if self.s.mode == "tree" else m.fanout), self.s.mode == "rounds"
+        d.settle(came, state, first, self.a, m.termination, fanout, rounds, gone, self.load)
 
     def _finish(self, end: int, now: int) -> None:
         """Resolve and count what nothing can change any more."""
@@ -363,7 +392,7 @@ def run_gossip(settings: GossipSettings, threads: int | None = None, progress: P
     use_threads(threads)
     tell = progress or (lambda done, what: None)
     tell(0.0, "loading the kernels (the first time they are compiled: a minute)")
-    _load()
+    _load("tree" if settings.mode == "tree" else "eager")
     began, spent = time.perf_counter(), time.process_time()
     work = GossipRun(settings)
     work.run(tell)
@@ -371,9 +400,10 @@ def run_gossip(settings: GossipSettings, threads: int | None = None, progress: P
 
 
 @cache
-def _load() -> None:
+def _load(mode: Literal["eager", "tree"]) -> None:
     """Compile, or load the cached code, before the time is measured: a run that uses all of it."""
-    tiny = GossipSettings(members=100, events=9, publishers=2, fanout=2, termination=4, loss=0.3, order="fifo")
+    how: dict[str, Any] = {"mode": mode, "fanout": 2, "termination": 4, "loss": 0.3, "order": "fifo"}
+    tiny = GossipSettings(members=100, events=9, publishers=2, **how)
     GossipRun(tiny).run(lambda done, what: None)
 
 
