@@ -11,6 +11,7 @@ from whence.cli.show import console, facts, progress
 from whence.errors import ConfigError, UsageError
 from whence.lab.latencies import read_latencies
 from whence.lab.scale import GossipResult, GossipSettings, ScaleResult, ScaleSettings, run_gossip, run_scale
+from whence.lab.scale.picture import draw
 
 S = TypeVar("S", ScaleSettings, GossipSettings)
 GOSSIP = ("members", "publishers", "rate", "events", "fanout", "loss", "latency", "mode", "order")
@@ -20,12 +21,17 @@ GOSSIP = ("members", "publishers", "rate", "events", "fanout", "loss", "latency"
 def scale(args: argparse.Namespace) -> int:
     """One run."""
     options = {name: value for name in GOSSIP if (value := getattr(args, name)) is not None}
+    options |= {"plot": args.plot} if args.plot else {}
     if args.what == "clocks" and options:
         raise UsageError(f"--{next(iter(options))} is for `whence scale gossip`; without it there is only --set")
     result: ScaleResult | GossipResult
     with progress("starting") as tell:
         if args.what == "gossip":
+            plot = options.pop("plot", None)
             members = _settings(args, GossipSettings, options)
+            if plot:
+                tell(0.0, f"drawing {plot}")
+                draw(members, plot)
             result = run_gossip(members, args.jobs, progress=tell)
         else:
             clocks = _settings(args, ScaleSettings, {})

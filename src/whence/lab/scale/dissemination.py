@@ -392,16 +392,21 @@ def run_gossip(settings: GossipSettings, threads: int | None = None, progress: P
     use_threads(threads)
     tell = progress or (lambda done, what: None)
     tell(0.0, "loading the kernels (the first time they are compiled: a minute)")
-    _load("tree" if settings.mode == "tree" else "eager")
+    load_kernels(settings)
     began, spent = time.perf_counter(), time.process_time()
     work = GossipRun(settings)
     work.run(tell)
     return _result(work, time.perf_counter() - began, time.process_time() - spent)
 
 
+def load_kernels(settings: GossipSettings) -> None:
+    """Compile, or load the cached code, before the time is measured."""
+    _load("tree" if settings.mode == "tree" else "eager")
+
+
 @cache
 def _load(mode: Literal["eager", "tree"]) -> None:
-    """Compile, or load the cached code, before the time is measured: a run that uses all of it."""
+    """A run that uses all of it."""
     how: dict[str, Any] = {"mode": mode, "fanout": 2, "termination": 4, "loss": 0.3, "order": "fifo"}
     tiny = GossipSettings(members=100, events=9, publishers=2, **how)
     GossipRun(tiny).run(lambda done, what: None)

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from whence.lab.scale.flood import AGE, AGES, BUCKET, DELAY_KEY, NEVER, delay, phase_of
-from whence.lab.scale.jit import kernel, span, thread, threaded
+from whence.lab.scale.jit import kernel, span, thread, threaded, wide
 from whence.lab.scale.random import I32, bits, hashed
 
 LINK = 48
 """A stream of random numbers, and those after it: the links."""
 NEWS = np.uint32(0x7FEB352D)
-LATE = np.int64(1 << 40)
+LATE = wide(1 << 40)
 REQUESTS = 4
 """As `core.cast.tree.REQUESTS`."""
 
@@ -57,21 +57,23 @@ def cycles(members: int, degree: int, living: Any, seed: int, epoch: int) -> I32
 
 
 @kernel
-def grow(origin: int, key: Any, links: Any, least: int, shift: int, jitter: Any, base: Any, due: Any, above: Any) -> None:
+def grow(
+    origin: int, key: Any, links: Any, least: int, shift: int, jitter: Any, base: Any, due: Any, above: Any
+) -> None:
     """A flood: when it reaches each member (`due`), and from where (`above`)."""
     due[:], above[:] = NEVER, -1
     due[origin] = 0
     key1, key2, bucket = np.uint32(key), np.uint32(key >> np.uint64(32)), 0
     while bucket < NEVER:
-        later = np.int64(NEVER)
+        later = wide(NEVER)
         for p in range(len(due)):
             here = due[p] >> shift
             if here > bucket and due[p] < NEVER:
-                later = min(later, np.int64(here))
+                later = min(later, wide(here))
             if here != bucket:
                 continue
             for j in range(links.shape[1]):
-                q = np.int64(links[p, j])
+                q = wide(links[p, j])
                 if q >= 0:
                     word = hashed(np.uint32(p * 64 + j), key1, key2)
                     time = due[p] + delay(word, p, q, least, jitter, base)
@@ -106,9 +108,9 @@ def down_tree(
     order, above, below = grove.order[tree], grove.above[tree], grove.below[tree]
     key1, key2, copies, mortal = np.uint32(key), np.uint32(key >> np.uint64(32)), 0, len(down) > 0
     keys[0], came[order[0]], state[order[0]] = 0, 0, below[0] << BUCKET
-    copies = np.int64(below[0])
+    copies = wide(below[0])
     for i in range(1, len(order)):
-        p = np.int64(order[i])
+        p = wide(order[i])
         if p < 0:
             break
         parent = keys[above[i]]
@@ -131,14 +133,14 @@ def nearest(
 ) -> Any:  # fmt: skip
     """The neighbour with the least age that has told p of the event by `time`, after `skip` others (of fewer, the
     last)."""
-    chosen, floor = np.int64(-1), np.int64(-1)
+    chosen, floor = wide(-1), wide(-1)
     for _ in range(skip + 1):
-        best = np.int64(1 << 30)
+        best = wide(1 << 30)
         for j in range(links.shape[1]):
-            u = np.int64(links[p, j])
+            u = wide(links[p, j])
             if u < 0 or came[u] < 0 or came[u] == NEVER:
                 continue
-            rank = np.int64((came[u] & AGES) * 64 + j)
+            rank = wide((came[u] & AGES) * 64 + j)
             if floor < rank < best:
                 if told(u, p, j ^ 1, came[u] >> AGE, at, key, least, lost, jitter, base, pause, phase) <= time:
                     best, chosen = rank, u
@@ -150,7 +152,7 @@ def nearest(
 def plan(i: int, time: int, heads: Any, calendar: Any, size: int) -> Any:
     """Something happens to the i-th of those who miss the event, perhaps; returns the size of the calendar."""
     place = time % len(heads)
-    calendar[size] = np.int64(heads[place]) << 32 | i
+    calendar[size] = wide(heads[place]) << 32 | i
     heads[place] = size
     return size + 1
 
@@ -173,21 +175,21 @@ def repair(
         if came[p] == NEVER and place[p] >= 0 and not (mortal and down[p] <= at < up[p]):
             came[p], who[count], tries[count], push[count], ask[count] = -2 - count, p, 0, LATE, LATE
             for j in range(links.shape[1]):
-                u = np.int64(links[p, j])
+                u = wide(links[p, j])
                 if u >= 0 and 0 <= came[u] < NEVER:
                     hears = told(u, p, j ^ 1, came[u] >> AGE, at, key, least, lost, jitter, base, pause, phase)
                     ask[count] = min(ask[count], hears + graft)
             if ask[count] < LATE:
                 size = plan(count, ask[count] >> shift, heads, calendar, size)
             count += 1
-    bucket, idle = np.int64(0), 0
+    bucket, idle = wide(0), 0
     while idle < len(heads):
         here = bucket % len(heads)
         entry, heads[here] = heads[here], -1
         bucket, idle = bucket + 1, idle + 1
         while entry >= 0:
-            i, entry = calendar[entry] & np.int64(0xFFFFFFFF), calendar[entry] >> 32
-            p, due = np.int64(who[i]), min(push[i], ask[i])
+            i, entry = calendar[entry] & wide(0xFFFFFFFF), calendar[entry] >> 32
+            p, due = wide(who[i]), min(push[i], ask[i])
             if due >> shift >= bucket:  # it was planned for now before something came in between
                 continue
             idle = 0
@@ -217,8 +219,8 @@ def repair(
                 state[p] += (below[place[p]] << BUCKET) + 1
                 copies += below[place[p]]
                 for j in range(links.shape[1]):
-                    q = np.int64(links[p, j])
-                    x = -2 - np.int64(came[q]) if q >= 0 else -1
+                    q = wide(links[p, j])
+                    x = -2 - wide(came[q]) if q >= 0 else -1
                     if x < 0:  # it has the event
                         continue
                     before = min(push[x], ask[x])
@@ -250,9 +252,7 @@ def climb(
         own = (s[0][t], s[1][t], s[2][t], s[3][t], s[4][t], s[5][t], s[6][t], s[7][t])
         came[e][:], state[e][:] = NEVER, 0
         copies[e] = down_tree(trees[e], at[e], keys[e], net, grove, down, up, came[e], state[e], own[0])
-        copies[e] += repair(
-            trees[e], at[e], keys[e], net, manner, graft, grove, down, up, came[e], state[e], own
-        )
+        copies[e] += repair(trees[e], at[e], keys[e], net, manner, graft, grove, down, up, came[e], state[e], own)
     return copies
 
 
@@ -264,9 +264,7 @@ def scratch(threads: int, members: int, buckets: int, degree: int) -> tuple[Any,
     return (*plain, np.empty((threads, buckets), np.int32), *times, calendar)
 
 
-def plant(
-    members: int, degree: int, owners: Any, seed: int, net: Any, epochs: list[Any], which: Any
-) -> Grove:
+def plant(members: int, degree: int, owners: Any, seed: int, net: Any, epochs: list[Any], which: Any) -> Grove:
     """The trees of these owners; `which`: the epoch of each; an epoch: those who live in it."""
     degree += degree % 2
     links = np.stack([cycles(members, degree, living, seed, x) for x, living in enumerate(epochs)])
