@@ -24,7 +24,7 @@ from whence.core import ports
 from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Graft, Heard, IHave, Subscribe
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
-from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
+from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, MAX_STATE_BYTES, keep_last
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -36,6 +36,8 @@ from whence.core.order.messages import (
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
+    StatePart,
+    StateRequest,
 )
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
 from whence.core.ring import NoRing, Ring
@@ -50,6 +52,7 @@ Outputs = list[ports.Output]
 
 MAX_CUT_OFF = 1024
 MAX_SNAPSHOTS = 8  # being taken for others at a time; further joiners are told `busy`
+STATE_PART = 1 << 20  # bytes of a large state at a time: gossip passes between two parts
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
 HEIRS = 3  # members that get the recovery buffer of one that leaves
 ASKS: dict[type, int] = {
@@ -59,6 +62,7 @@ ASKS: dict[type, int] = {
     Recover: 256,  # in bytes: `order.layer.MAX_ANSWERS`
     AckRecover: 512,
     SnapshotRequest: 2,
+    StateRequest: 64,
     **dict.fromkeys(get_args(RingMessage), 64),
 }
 """Messages of each kind that one address may send in a round and that are looked at: far more than an honest member has
@@ -133,6 +137,7 @@ class Member:
         self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
         self._join = _Join()
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
+        self._giving: dict[str, tuple[int, MemberId, bytes]] = {}  # large states: when last asked for, by whom
         self._taken = 0
         self._asked: dict[tuple[str, type], int] = {}  # in this round
         self._leave_by: int | None = None
@@ -195,7 +200,7 @@ class Member:
             case ports.CountCopies(token, events, copies, patience):
                 out += self.ordering.count_copies(token, events, copies, patience, now)
             case ports.SnapshotTaken():
-                self._snapshot_taken(input, out)
+                self._snapshot_taken(input, now, out)
             case ports.Start():
                 self._start(input, now, out)
             case ports.Meet(members):
@@ -247,6 +252,11 @@ class Member:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""
         return self.ordering.numbering(self.ring.tenure)
 
+    @property
+    def arrived(self) -> int:
+        """Bytes of a large state that a joiner has so far."""
+        return len(self._join.state)
+
     def blocked(self) -> int:
         """Frames received and not yet deliverable."""
         return len(self.ordering.held)
@@ -262,7 +272,7 @@ class Member:
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         found = self.ordering.buffers()
-        found["snapshots"] = (len(self._taking), MAX_SNAPSHOTS)
+        found["snapshots"] = (len(self._taking) + len(self._giving), MAX_SNAPSHOTS)
         found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
         return found
 
@@ -349,6 +359,7 @@ class Member:
             return
         join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
         join.nonce = self.rng.getrandbits(48)
+        join.snapshot, join.state = None, bytearray()
         # Only when every known member has said that it is weaker, or a joiner too (it may wait for this one): a member
         # that has not answered may be stronger.
         members = self.cast.members() or list(join.contacts)
@@ -359,16 +370,17 @@ class Member:
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: Outputs) -> None:
         """Take a snapshot here and now, or say why not."""
         order = self.ordering
-        for token, (since, *_) in list(self._taking.items()):
-            if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
-                del self._taking[token]  # the application never answered, and the joiner has long asked another
+        overdue = now - SNAPSHOT_PATIENCE * self.config.join_timeout_ns
+        for waits in (self._taking, self._giving):  # the application never answered, the joiner is gone
+            for token in [token for token, (since, *_) in waits.items() if since < overdue]:
+                del waits[token]
         reason = ""
         state: OrderState | None = None
         if request.kind != self.config.ordering.kind:
             reason = self.config.ordering.kind
         elif order.joining:
             reason = "joining"
-        elif len(self._taking) >= MAX_SNAPSHOTS:
+        elif len(self._taking) + len(self._giving) >= MAX_SNAPSHOTS:
             reason = "busy"
         elif RANK[self.order] < request.rank and not request.last_resort:
             reason = "weaker"
@@ -385,24 +397,61 @@ class Member:
         self._taking[token] = (now, sender, request, state)
         out.append(ports.TakeSnapshot(token))
 
-    def _snapshot_taken(self, taken: ports.SnapshotTaken, out: Outputs) -> None:
+    def _snapshot_taken(self, taken: ports.SnapshotTaken, now: int, out: Outputs) -> None:
         pending = self._taking.pop(taken.token, None)
         if pending is None:
             out.append(ports.Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
             return
         _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
-        message = Snapshot(request.nonce, taken.token, state, coordinators, taken.state)
+        whole = taken.state
+        first = whole if len(whole) <= MAX_STATE_BYTES else whole[:STATE_PART]
+        message = Snapshot(request.nonce, taken.token, state, coordinators, first, len(whole) - len(first))
         out.append(ports.Send(sender, message, reliable=True))
-        out += self.ordering.hand_over(sender)
+        if message.more:
+            self._giving[taken.token] = (now, sender, whole)
+        else:
+            out += self.ordering.hand_over(sender)
+
+    def _on_state_request(self, sender: MemberId, request: StateRequest, now: int, out: Outputs) -> None:
+        """The next part of a large state. A joiner that waits too long asks for another snapshot."""
+        _, joiner, whole = self._giving.get(request.token, (0, "", b""))
+        if joiner != sender or request.at >= len(whole):
+            return
+        self._giving[request.token] = (now, sender, whole)
+        part = StatePart(request.token, request.at, whole[request.at : request.at + STATE_PART])
+        out.append(ports.Send(sender, part, reliable=True))
+        if request.at + STATE_PART >= len(whole):
+            del self._giving[request.token]
+            out += self.ordering.hand_over(sender)
 
     def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
-        if not self.ordering.joining or message.nonce != self._join.nonce:
+        join = self._join
+        if not self.ordering.joining or message.nonce != join.nonce:
+            return
+        join.giver, join.snapshot, join.state = sender, message, bytearray(message.state)
+        self._take_state(now, out)
+
+    def _on_state_part(self, sender: MemberId, part: StatePart, now: int, out: Outputs) -> None:
+        join = self._join
+        mine = join.snapshot is not None and (join.giver, join.snapshot.token) == (sender, part.token)
+        if self.ordering.joining and mine and part.at == len(join.state):
+            join.state += part.state
+            self._take_state(now, out)
+
+    def _take_state(self, now: int, out: Outputs) -> None:
+        """Install the snapshot if its state is complete, else ask for more."""
+        join, message = self._join, self._join.snapshot
+        assert message is not None
+        if len(join.state) < len(message.state) + message.more:
+            join.retry_at = now + self.config.join_timeout_ns
+            out.append(ports.Send(join.giver, StateRequest(message.token, len(join.state)), reliable=True))
             return
         self.ordering.load(message.clock, now)
         self.ring.learn(dict(message.coordinators))
         self._anchor()
-        out.append(ports.InstallSnapshot(message.token, sender, message.state))
+        out.append(ports.InstallSnapshot(message.token, join.giver, bytes(join.state)))
+        join.snapshot, join.state = None, bytearray()
         self._begin("snapshot", message.token, now, out)
 
     # -- publish ------------------------------------------------------------------------------------------------
@@ -460,6 +509,10 @@ class Member:
                     self._join.retry_at = now + self.config.round_ns // 2
             case Snapshot():
                 self._on_snapshot(sender, message, now, out)
+            case StateRequest():
+                self._on_state_request(sender, message, now, out)
+            case StatePart():
+                self._on_state_part(sender, message, now, out)
             case _:
                 assert_never(message)
 
@@ -602,5 +655,9 @@ class _Join(msgspec.Struct):
     asked: MemberId | None = None
     nonce: int = -1
     retry_at: int | None = None
+    giver: MemberId = ""
+    snapshot: Snapshot | None = None
+    """Of which `state` is what has come so far."""
+    state: bytearray = msgspec.field(default_factory=bytearray)
     weaker: dict[MemberId, None] = {}
     joining: dict[MemberId, None] = {}

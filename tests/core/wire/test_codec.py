@@ -76,6 +76,7 @@ NUMBERS = {
     "Attend": 104, "Volunteer": 105, "Missing": 106, "Prepare": 107, "Promise": 108, "Higher": 109, "Accept": 110,
     "Accepted": 111, "Begin": 112,
     "Recover": 64, "AckRecover": 65, "SnapshotRequest": 66, "SnapshotRefused": 67, "Snapshot": 68,
+    "StateRequest": 69, "StatePart": 70,
 }  # fmt: skip
 
 
