@@ -149,21 +149,6 @@ def test_a_founder_remembers_an_epoch_nobody_published_under() -> None:
     assert first is not None and second is not None and second.epoch > first.epoch
 
 
-def test_leaving_gives_the_ticket_back_and_unsubscribes() -> None:
-    net = MemberNet(["causal"] * 4)
-    net.coordinators(0, 1)
-    net.feed("m1#1", ports.Leave())
-    net.run(5000 * MS)
-    leaver = net.apps.pop("m1#1")
-    kinds = [o.change for o in leaver.seen(ports.Ticket)]  # type: ignore[attr-defined]
-    assert kinds[-1] == "released" and leaver.seen(ports.Left)
-    net.run(3000 * MS)
-    assert "m1#1" not in net[2].member.members()
-    net.feed("m3#1", ports.Coordinate())
-    net.run(5000 * MS)
-    assert net[3].member.may_publish
-
-
 def test_why_blocked_tells_what_is_missing() -> None:
     net = MemberNet(["causal"] * 3)
     net.coordinators(0, 1)
@@ -199,28 +184,6 @@ def absurd(net: MemberNet) -> Frame:
 def unreadable(net: MemberNet) -> Frame:
     """The body has the header of a list of one, and no payload in it."""
     return replace(Frame.of(2, Incarnation(1, 0, 9).packed, 1, "m2#1", (NEVER, NEVER, NEVER), [b"x"]), body=b"\x91\xc1")
-
-
-@pytest.mark.parametrize(
-    ("make", "error"),
-    [(forged, "ForgedTicket"), (absurd, "AbsurdClock"), (unreadable, "BadFrame")],
-    ids=["forged ticket", "absurd clock", "unreadable body"],
-)
-def test_a_lying_peer_is_cut_off_and_the_rest_is_undisturbed(make: object, error: str) -> None:
-    net = MemberNet(["causal"] * 4)
-    net.coordinators(0, 1)
-    net.publish(0)
-    net.run(1000 * MS)
-    lie = make(net)  # type: ignore[operator]
-    out = net.feed("m3#1", ports.Received("m2#1", Gossip((lie,), (1,))))
-    (cut,) = [o for o in out if isinstance(o, ports.CutOff)]
-    assert cut.peer == "m2#1" and cut.error.startswith(error)
-    assert "m2#1" not in net[3].member.cast.members()
-    assert net.feed("m3#1", ports.Received("m2#1", Gossip((lie,), (1,)))) == []
-    net.publish(1)
-    net.run(2000 * MS)
-    assert len(net[3].events) == 2 and len(net[0].events) == 2
-    assert not net[0].member.cut_off
 
 
 @pytest.mark.parametrize("mode", ["rounds", "eager", "tree"])
