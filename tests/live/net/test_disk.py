@@ -248,7 +248,7 @@ class Disk(Files):
         self.left = 10**9
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_the_power_fails_again_and_again(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """What `save` has synced is there; of what the application processed since then some may be shown again."""
@@ -287,7 +287,7 @@ class FullFiles(Files):
 
 
 def test_a_full_disk_costs_time_not_data(tmp_path: Path) -> None:
-    for room in range(100, 900, 7):
+    for room in range(100, 900, 23):
         directory = tmp_path / str(room)
         files = FullFiles(10**6)
         with Journal(directory, "c", files=files) as journal:

@@ -139,7 +139,7 @@ def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch)
         objects.apply(event(payload, n, owner=owner))
     d, good = objects.document("d"), objects.state()
     d.insert(0, "draft ")
-    for n in range(4000):
+    for n in range(1500):
         update = bytearray(decode(rng.choice(log)[1]).update)  # type: ignore[union-attr]
         for _ in range(rng.randint(1, 3)):
             update[rng.randrange(len(update))] = rng.randrange(256)
@@ -147,7 +147,7 @@ def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch)
         bad = objects.stats.malformed
         objects.apply(event(encode(Edit("d", 1, 1, bytes(update))), n, owner=f"liar{n}#1"))
         assert objects.stats.malformed == bad or d.text == before
-    assert objects.stats.malformed > 1000
+    assert objects.stats.malformed > 300
     assert isinstance(d.draft, str) and isinstance(objects.state(), bytes)
     objects.restore(good)
     assert d.text == editors[0].document("d").text

@@ -23,7 +23,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("run"), st.just(0), st.integers(1, 60)),
 )
 schedule = settings(
-    max_examples=15,
+    max_examples=8,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking whole clusters takes minutes
 )
