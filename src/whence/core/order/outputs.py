@@ -14,17 +14,17 @@ from whence.core.clock import AnyFrame, Incarnation, MemberId, Range, Send
 from whence.core.order.messages import AnySpan
 
 
-class _Out(msgspec.Struct, frozen=True, gc=False):
+class _OrderOut(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class Published(_Out, frozen=True, gc=False):
+class Published(_OrderOut, frozen=True, gc=False):
     """The frame is stamped and on its way; a `Deliver` of it follows at once."""
 
     frame: AnyFrame
 
 
-class Arrived(_Out, frozen=True, gc=False):
+class Arrived(_OrderOut, frozen=True, gc=False):
     """The frame was seen for the first time, `age` rounds or hops after its creation."""
 
     frame: AnyFrame
@@ -33,7 +33,7 @@ class Arrived(_Out, frozen=True, gc=False):
     recovered: bool = False
 
 
-class Deliver(_Out, frozen=True, gc=False):
+class Deliver(_OrderOut, frozen=True, gc=False):
     """Hand the frame's events to the application. `over_gap`: something before it was given up."""
 
     frame: AnyFrame
@@ -48,21 +48,21 @@ class Deliver(_Out, frozen=True, gc=False):
     """`frame.payloads()`, where checking the frame has just decoded them."""
 
 
-class Dropped(_Out, frozen=True, gc=False):
+class Dropped(_OrderOut, frozen=True, gc=False):
     """The frame will not be delivered here. `reason`: `late`, `overflow`, `invalid`, `two-owners`."""
 
     frame: AnyFrame
     reason: str
 
 
-class Asked(_Out, frozen=True, gc=False):
+class Asked(_OrderOut, frozen=True, gc=False):
     """Recovery of these ranges was asked of these peers."""
 
     ranges: tuple[AnySpan, ...]
     peers: tuple[MemberId, ...]
 
 
-class Copied(_Out, frozen=True, gc=False):
+class Copied(_OrderOut, frozen=True, gc=False):
     """The end of a count (`ports.CountCopies`): so many members hold the events, this one among them. Not `enough`: the
     time is over."""
 
@@ -71,14 +71,14 @@ class Copied(_Out, frozen=True, gc=False):
     enough: bool
 
 
-class GaveUp(_Out, frozen=True, gc=False):
+class GaveUp(_OrderOut, frozen=True, gc=False):
     """These events will not be waited for any longer."""
 
     ranges: tuple[AnySpan, ...]
     reason: str
 
 
-class Moved(_Out, frozen=True, gc=False):
+class Moved(_OrderOut, frozen=True, gc=False):
     """The member publishes under another (N, R, K) clock from now on; `own`: it was its own decision."""
 
     generation: int
@@ -87,7 +87,7 @@ class Moved(_Out, frozen=True, gc=False):
     own: bool
 
 
-class Contracted(_Out, frozen=True, gc=False):
+class Contracted(_OrderOut, frozen=True, gc=False):
     """The contract is broken, or kept again: two upper bounds of the error rate, measured, against the promise."""
 
     broken: bool
