@@ -331,8 +331,8 @@ def test_a_member_that_takes_a_second_snapshot() -> None:
 
 def test_misuse_is_named() -> None:
     oracle = Causality()
-    with pytest.raises(UnknownOrder, match="a: unknown order 'total'"):
-        oracle.joined("a", order="total")
+    with pytest.raises(UnknownOrder, match="a: unknown order 'sequential'"):
+        oracle.joined("a", order="sequential")
     with pytest.raises(UsageError, match="token 'x'"):
         oracle.joined("a", "snapshot", token="x")
     with pytest.raises(UsageError, match="ghost"):

@@ -68,8 +68,8 @@ def test_an_incomplete_trace_accuses_nobody_of_what_is_not_there() -> None:
 
 
 def test_an_unknown_order_is_refused() -> None:
-    with pytest.raises(UnknownOrder, match="a#1: unknown order 'total'"):
-        judge([Row("r", "c", "a#1", 0, 0, "join", reason="genesis", order="total")])
+    with pytest.raises(UnknownOrder, match="a#1: unknown order 'sequential'"):
+        judge([Row("r", "c", "a#1", 0, 0, "join", reason="genesis", order="sequential")])
 
 
 def test_two_owners_of_a_ticket() -> None:

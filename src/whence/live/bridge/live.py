@@ -23,7 +23,7 @@ from whence.core.clock import EventId, Frame, FreeId, address_of
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.core.config import Settings
 from whence.errors import DiskError, UsageError
-from whence.files import file_name, write_whole
+from whence.files import file_name, why, write_whole
 from whence.live.api import LISTEN, Cluster, Join, create, join
 from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput
 from whence.live.bridge.merge import CROSSINGS, Crossing, lines
@@ -235,7 +235,7 @@ class Bridge:
             if ledger.exists():
                 self.gateway.restore(ledger.read_bytes())
         except OSError as error:
-            raise DiskError(f"cannot use {self.directory}: {error.strerror or error}") from error
+            raise DiskError(f"cannot use {self.directory}: {why(error)}") from error
 
     def _save(self) -> None:
         """The old one or the new one is there, whenever the process dies or the power fails."""
