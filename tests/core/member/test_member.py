@@ -149,6 +149,21 @@ def test_a_founder_remembers_an_epoch_nobody_published_under() -> None:
     assert first is not None and second is not None and second.epoch > first.epoch
 
 
+def test_leaving_gives_the_ticket_back_and_unsubscribes() -> None:
+    net = MemberNet(["causal"] * 4)
+    net.coordinators(0, 1)
+    net.feed("m1#1", ports.Leave())
+    net.run(5000 * MS)
+    leaver = net.apps.pop("m1#1")
+    kinds = [o.change for o in leaver.seen(ports.Ticket)]  # type: ignore[attr-defined]
+    assert kinds[-1] == "released" and leaver.seen(ports.Left)
+    net.run(3000 * MS)
+    assert "m1#1" not in net[2].member.members()
+    net.feed("m3#1", ports.Coordinate())
+    net.run(5000 * MS)
+    assert net[3].member.may_publish
+
+
 def test_why_blocked_tells_what_is_missing() -> None:
     net = MemberNet(["causal"] * 3)
     net.coordinators(0, 1)
