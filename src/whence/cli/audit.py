@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from re import fullmatch
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,7 @@ def _check(args: argparse.Namespace) -> None:
         (shiviz and args.error_rate is not None, "--error-rate is for whence traces: logs do not tell deliveries"),
         (shiviz and away, "--format shiviz reads and writes on this machine only: copy the logs here first"),
         (is_local(args.out) and Path(args.out).is_file(), f"--out {args.out} is a file; name a directory"),
+        (not fullmatch(r"(?i)(\d+[kmgt]?b?)?", args.memory or ""), f"--memory {args.memory}: want a size such as 4g"),
         (local and args.measure, "--measure needs Spark: leave --engine local out"),
         (local and args.master, "--master needs Spark: leave --engine local out"),
     ):

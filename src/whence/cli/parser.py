@@ -75,6 +75,7 @@ HOW: Mapping[str, tuple[object, str, str]] = {
     "profile": (str, "NAME", "other defaults of the settings: ccc11, the system of the paper; the same at all members"),
     "directory": (Path, "DIR", "where it keeps what it needs to continue after kill -9"),
     "trust": (TEXTS, "HOST:PORT", "a bridge or open member of this cluster; may be repeated (none: any publisher)"),
+    "server": (TEXTS, "HOST:PORT", "a server of this bridge in this cluster, itself too, in the order of taking over"),
     "publish": (SWITCH, "", "take a ticket and publish the lines of standard input"),
     "stay": (SWITCH, "", "the end of input does not end the node"),
     "open": (str, "HOST:PORT", "publish for clients that are not members; they connect here"),
@@ -261,8 +262,8 @@ Asks the --metrics port of a member, which asks all others. Exit code 0: it is w
     ),
     "bridge": Command(
         "join clusters: events cross, causal order is kept",
-        f"cluster listen=127.0.0.1:0 advertise contact timeout=10 {_SECURITY} tickets=8 trust directory all "
-        "probe=2 metrics trace json",
+        f"cluster listen=127.0.0.1:0 advertise contact timeout=10 {_SECURITY} order tickets settings profile trust "
+        "server directory all probe=2 metrics trace json",
         """\
   whence bridge --cluster lobby --contact 127.0.0.1:7001 --insecure --cluster hall --contact 127.0.0.1:7002 --insecure
   # as a service, which survives kill -9 and is watched; each cluster has its own keys
@@ -270,10 +271,12 @@ Asks the --metrics port of a member, which asks all others. Exit code 0: it is w
       --cluster lobby --listen 10.0.0.7:7001 --contact 10.0.0.5:7001 --tls /etc/whence/lobby bridge \\
       --cluster hall --listen 10.0.0.7:7002 --contact 10.0.1.5:7001 --secret-file hall.key
 
-Where, keys, --tickets and --trust are of the cluster named before them. Publishers choose what crosses: in
+Where, keys, --order (none: the strongest) and the options to --server are of the cluster named before them. A bridge
+with --server has several servers: when one dies, the next takes over. Publishers choose what crosses: in
 Python `publisher.publish(whence.live.everywhere(b"..."))`, in the shell `whence publish --everywhere`. Bridges
 join clusters in a tree: one that would close a circle is refused. docs/survey.md
 """,
+        {"order": ("causal", "reliable", "probabilistic")},
     ),
     "serve": Command(
         "rooms for browsers, beside static files",
@@ -466,7 +469,7 @@ class _NextSide(argparse.Action):
         namespace.cluster = values
 
 
-SIDE = {*WHERE, *KEYS, "tickets", "trust"}
+SIDE = {*WHERE, *KEYS, "order", "tickets", "settings", "profile", "trust", "server"}
 """The options of one cluster of a bridge."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import combinations
 from math import comb
 from random import Random
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.clock.probabilistic import Keys, Pending, ProbabilisticClock, Stamp, keys_of, unrank
+from whence.core.clock.probabilistic import Keys, Pending, ProbabilisticClock, Stamp, even_keys, keys_of, unrank
 
 
 class Msg(NamedTuple):
@@ -228,3 +229,23 @@ def test_a_message_that_is_causally_ready_is_never_delayed(data: st.DataObject) 
         for name in p.log[since:]:
             past.setdefault(name, frozenset(knows[at]))
             knows[at] |= past[name] | {name}
+
+
+@pytest.mark.parametrize(("R", "K", "N"), [(100, 4, 600), (100, 3, 600), (101, 4, 404), (7, 3, 7), (16, 1, 48)])
+def test_even_keys_are_the_papers_perfect_distribution(R: int, K: int, N: int) -> None:
+    """Of s entries no subset is that of more than one process more, or less, than any other of s (PCO17 4.1.3)."""
+    sets = [even_keys(i, R, K) for i in range(N)]
+    assert all(len(set(keys)) == K and min(keys) >= 0 and max(keys) < R for keys in sets)
+    for s in range(1, K + 1):
+        counts = Counter(part for keys in sets for part in combinations(keys, s))
+        least = min(counts.values()) if len(counts) == comb(R, s) else 0
+        assert max(counts.values()) <= least + 1
+
+
+def test_even_keys_stay_close_to_that_at_any_number() -> None:
+    counts = Counter(dict.fromkeys(range(100), 0))
+    for i in range(600):
+        counts.update(even_keys(i, 100, 4))
+        assert max(counts.values()) - min(counts.values()) <= 4
+    drawn = Counter(x for i in range(600) for x in keys_of(Random(i), 100, 4))
+    assert max(drawn.values()) - min(drawn.values()) > 10

@@ -110,7 +110,7 @@ def test_options_belong_to_the_cluster_named_before(capsys: pytest.CaptureFixtur
     words = "bridge --cluster a --contact x:1 --contact y:1 --trust h:1 --cluster b --contact z:1 --tls d n"
     args = parser().parse_args([*words.split(), "--tickets", "3"])
     [a], b = args.sides, args
-    assert (a.cluster, a.contact, a.tls, a.tickets, a.trust) == ("a", ["x:1", "y:1"], None, 8, ["h:1"])
+    assert (a.cluster, a.contact, a.tls, a.tickets, a.trust) == ("a", ["x:1", "y:1"], None, None, ["h:1"])
     assert (b.cluster, b.contact, b.tls, b.tickets, b.trust) == ("b", ["z:1"], ["d", "n"], 3, [])
     with pytest.raises(SystemExit):
         parser().parse_args(["bridge", "--contact", "x:1", "--cluster", "a"])

@@ -175,6 +175,7 @@ class OrderStats:
     alerts_covered: int = 0
     """Frames delivered with an alert of PCO17 Algorithm 4 (those of Algorithm 5, the next, among them)."""
     alerts_witnessed: int = 0
+    repairs: int = 0  # anti-entropies that an alert has started
     raised: int = 0  # frames delivered although the clock was short: counts were raised to what the frame claims
     moves: int = 0
     carried: int = 0  # events that came on the back of another frame (first generation)

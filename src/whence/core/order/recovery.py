@@ -314,14 +314,23 @@ class Pursuits(Generic[O]):
             chosen[peer] = None
         return tuple(chosen)
 
+    def compare(self, ranges: Sequence[Span[O]]) -> list[OrderOutput]:
+        """An anti-entropy: ask some members for all that they hold of these."""
+        message = Recover(self._nonce(), tuple(ranges[: self.config.max_ranges]))
+        targets = self.sample(self.config.k) if ranges and self.config.recovery != "off" else ()
+        return [Send(peer, message) for peer in targets]
+
+    def _nonce(self) -> int:
+        nonce = self.rng.getrandbits(48)
+        self.nonces[nonce] = None
+        keep_last(self.nonces, MAX_NONCES)
+        return nonce
+
     def _send(self, targets: tuple[MemberId, ...], ranges: list[Span[O]], out: list[OrderOutput]) -> None:
         for start in range(0, len(ranges), self.config.max_ranges):
             part = tuple(ranges[start : start + self.config.max_ranges])
-            nonce = self.rng.getrandbits(48)
-            self.nonces[nonce] = None
-            keep_last(self.nonces, MAX_NONCES)
             out.append(Asked(part, targets))
-            message = Recover(nonce, part)
+            message = Recover(self._nonce(), part)
             out.extend(Send(peer, message) for peer in targets)
 
     def progress(self, ticket: O, inc: int, now: int) -> None:

@@ -48,6 +48,7 @@ from whence.core.clock import AnyFrame
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, RecoveryBuffer
 from whence.core.ports import Deliver
 from whence.errors import CorruptJournal, DiskError, JournalInUse, UsageError
+from whence.files import why
 
 MAGIC: Final = b"whence journal 2\n"
 
@@ -463,7 +464,7 @@ class Journal:
         return self.directory / f"{boot:016d}-{generation:08d}.journal"
 
     def _error(self, what: str, path: Path, error: OSError) -> DiskError:
-        return DiskError(f"cannot {what} {path}: {error.strerror or error}")
+        return DiskError(f"cannot {what} {path}: {why(error)}")
 
 
 class _Log(NamedTuple):
