@@ -13,7 +13,7 @@ from typing import Any
 from whence.cli.connect import Notices, joining, rekey_on_hangup, run_until_stopped, tell_council
 from whence.errors import UsageError
 from whence.live.net.transport import parse_address, show_address
-from whence.live.web.app import Authorize, Receive, Request, Rights, Rooms, Scope, Send, anyone, rooms
+from whence.live.web.app import Authorize, Receive, Rights, Rooms, Scope, Send, Visit, anyone, rooms
 
 WHAT = ("read", "publish")
 
@@ -106,7 +106,7 @@ def by_token(path: Path) -> Authorize:
                 raise UsageError(f"{path}, line {number}: want TOKEN USER, or TOKEN USER read")
             found[words[0]] = Rights(words[1], publish=words[2:] != [WHAT[0]])
 
-    def authorize(request: Request) -> Rights | None:
+    def authorize(request: Visit) -> Rights | None:
         return found.get(request.token)
 
     return authorize

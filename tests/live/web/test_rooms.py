@@ -14,7 +14,7 @@ from tests.live.web.world import Socket, Workers, workers
 from whence.audit.judge import judge
 from whence.audit.trace import Row
 from whence.live.web import app, hub, room
-from whence.live.web.app import Request, Rights, Rooms
+from whence.live.web.app import Rights, Rooms, Visit
 from whence.live.web.words import MAX_WORD, Close, Present
 
 
@@ -169,7 +169,7 @@ async def test_one_that_takes_nothing_for_long_is_let_go(monkeypatch: pytest.Mon
         assert len(await fast.got(20)) == 20
 
 
-def guarded(request: Request) -> Rights | None:
+def guarded(request: Visit) -> Rights | None:
     return {"ann": Rights("ann"), "eve": Rights("eve", publish=False), "dumb": Rights("x", read=False)}.get(
         request.token
     )
@@ -259,7 +259,7 @@ async def test_the_newer_connection_of_a_client_replaces_the_older() -> None:
 
 
 async def test_the_application_speaks_and_asks_slowly() -> None:
-    async def slowly(request: Request) -> Rights:
+    async def slowly(request: Visit) -> Rights:
         await asyncio.sleep(1)
         return Rights(f"{request.query.get('as')} from {request.address} in {request.room}")
 

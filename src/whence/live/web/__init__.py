@@ -12,9 +12,9 @@ from whence.exports import exports
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "app": "Request Rights Rooms anyone rooms",
+        "app": "Visit Rights Rooms anyone rooms",
         "words": "Close",
     },
 )
 
-__all__ = ["Close", "Request", "Rights", "Rooms", "anyone", "rooms"]
+__all__ = ["Close", "Rights", "Rooms", "Visit", "anyone", "rooms"]

@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from whence.errors import ClusterClosed, UsageError
 from whence.live.metrics import health
-from whence.live.web.hub import Hub, Listener
+from whence.live.web.hub import Guest, Hub
 from whence.live.web.room import Room, checked_json
 from whence.live.web.words import (
     MAX_PRESENCE,
@@ -34,7 +34,7 @@ from whence.live.web.words import (
     Closing,
     Hello,
     Here,
-    Op,
+    Operate,
     Operated,
     Position,
     Posted,
@@ -76,7 +76,7 @@ FILES: Final = {
 
 
 @dataclass(frozen=True)
-class Request:
+class Visit:
     """A client that wants into a room, as `authorize` is asked."""
 
     room: str
@@ -97,11 +97,11 @@ class Rights:
     publish: bool = True
 
 
-Authorize = Callable[[Request], Rights | Awaitable[Rights | None] | None]
+Authorize = Callable[[Visit], Rights | Awaitable[Rights | None] | None]
 """None: it may not come in."""
 
 
-def anyone(request: Request) -> Rights:
+def anyone(request: Visit) -> Rights:
     """Lets everybody in, under the name that is given as the token. For demonstrations."""
     return Rights(request.token[:64] or "guest")
 
@@ -233,7 +233,7 @@ class Rooms:
         """What the application says; raises `Closing`."""
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         client = scope.get("client") or ("", 0)
-        found = self.authorize(Request(room, hello.token, headers, query, str(client[0])))
+        found = self.authorize(Visit(room, hello.token, headers, query, str(client[0])))
         rights = await found if isawaitable(found) else found
         if rights is None or not rights.read:
             raise Closing(Close.REFUSED, f"you may not come into {room!r}")
@@ -252,7 +252,7 @@ class Rooms:
         return self._memo[1]
 
 
-class Session(Listener):
+class Session(Guest):
     """One connection."""
 
     def __init__(self, rooms: Rooms, scope: Scope, path: str, receive: Receive, send: Send) -> None:
@@ -387,7 +387,7 @@ class Session(Listener):
                     data = checked_json(d)
                     if await self._next(n):
                         await self._hub.publish(Posted(self._room.name, self.name, self._rights.user, n, data))
-                case Op(n, o):
+                case Operate(n, o):
                     operation = self._room.operation(o)
                     if await self._next(n):
                         said = Operated(self._room.name, self.name, self._rights.user, n, operation)
@@ -520,7 +520,7 @@ def rooms(
 ) -> Rooms:
     """The rooms of a cluster, as an ASGI application: `whence.web.rooms(whence.join(..., order="reliable"), ...)`.
 
-    authorize     from a `Request` to `Rights`, or None; may be an `async def`
+    authorize     from a `Visit` to `Rights`, or None; may be an `async def`
     origins       pages of which origins may connect; "*": all. By default those of the host that they connect to
     copies        members that hold an event before clients get it; 1: a crash may take back what they have seen
     max_clients   connections at a time

@@ -65,7 +65,7 @@ class _State(msgspec.Struct, array_like=True):
     token: str
 
 
-class Listener:
+class Guest:
     """A client of a room, as the hub knows it."""
 
     def __init__(self, name: str) -> None:
@@ -99,7 +99,7 @@ class Hub:
         self.cluster: Cluster
         self.objects = Objects(limit=OBJECT_BYTES)
         self.rooms: dict[str, Room] = {}
-        self.listeners: dict[str, dict[str, Listener]] = {}
+        self.listeners: dict[str, dict[str, Guest]] = {}
         """Room -> client -> its connection."""
         self.position = Position()
         """What was read here."""
@@ -245,14 +245,19 @@ class Hub:
             self._hand_out(upto)
 
     async def _held(self, ids: list[str]) -> None:
-        """Wait until a second member holds these own events, unless there is none."""
-        while (copies := min(self._copies, len(self.cluster.members()))) > 1:
+        """Wait until a second member holds these own events, unless there is none. A worker that hears no other one may
+        be cut off: it is alone only if it decides who may publish."""
+        while len(self.cluster.members()) > 1 or not self._decides():
             try:
-                await self.cluster._tickets.copied(ids, copies, HELD_S)
+                await self.cluster._tickets.copied(ids, min(self._copies, max(2, len(self.cluster.members()))), HELD_S)
                 return
             except TooFewCopies as error:
                 if not error.copies:
                     return  # this member has forgotten them itself: so many came after them
+
+    def _decides(self) -> bool:
+        council = self.cluster.council
+        return council is None or council.has_quorum
 
     def _hand_out(self, upto: int) -> None:
         """Clients may have what was read up to here."""
@@ -305,7 +310,7 @@ class Hub:
 
     # -- what clients are told besides events -----------------------------------------------------------------------
 
-    def listen(self, room: Room, listener: Listener) -> Callable[[], None]:
+    def listen(self, room: Room, listener: Guest) -> Callable[[], None]:
         """A client is there; an older connection of it ends. Returns what ends it."""
         mine = self.listeners.setdefault(room.name, {})
         if (older := mine.get(listener.name)) is not None:

@@ -31,7 +31,7 @@ Id = tuple[int, int, int]
 """Ticket, incarnation, seq."""
 
 
-class Entry(msgspec.Struct, array_like=True, gc=False):
+class LogEntry(msgspec.Struct, array_like=True, gc=False):
     """An event of a room, as clients get it."""
 
     ids: list[Id]
@@ -66,7 +66,7 @@ class RoomState(msgspec.Struct, array_like=True):
     name: str
     last: dict[str, int]
     trimmed: list[Id]
-    entries: list[Entry]
+    entries: list[LogEntry]
     present: dict[str, dict[str, tuple[str, bytes]]]
     fresh: bool
 
@@ -90,7 +90,7 @@ class Room:
     objects: Objects
     last: dict[str, int] = field(default_factory=dict)
     """Client -> the last number of it that was delivered; who published last stands last."""
-    log: list[Entry] = field(default_factory=list)
+    log: list[LogEntry] = field(default_factory=list)
     base: int = 0
     size: int = 0
     trimmed: Position = field(default_factory=Position)
@@ -110,7 +110,7 @@ class Room:
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def take(self, event: StampedEvent, said: Posted | Operated, at: int) -> Entry | None:
+    def take(self, event: StampedEvent, said: Posted | Operated, at: int) -> LogEntry | None:
         """A delivered event: apply it. Returns what clients get; None: a copy that says nothing new."""
         first = said.number > self.last.get(said.name, 0)
         if first:
@@ -129,7 +129,7 @@ class Room:
         self.fresh = False
         who = {"i": str(stamp.event).partition("@")[0], "c": said.name, "n": said.number, "u": said.user}
         merges = said_of.get("o", ("",))[0] in ("set", "del")
-        entry = Entry([id], said.name, said.number, json(who | said_of).decode(), merges, not first, at)
+        entry = LogEntry([id], said.name, said.number, json(who | said_of).decode(), merges, not first, at)
         if first:
             self._recent[said.name, said.number] = self.end
         self.log.append(entry)
@@ -172,7 +172,7 @@ class Room:
         del self.log[:many]
         self.base += many
 
-    def drop(self, entry: Entry) -> None:
+    def drop(self, entry: LogEntry) -> None:
         """It is in the log no more."""
         self.size -= len(entry.text)
         self.trimmed.add(*entry.ids[0])

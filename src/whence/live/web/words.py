@@ -174,7 +174,7 @@ class Pub(_Word, frozen=True, tag="pub"):
     d: msgspec.Raw
 
 
-class Op(_Word, frozen=True, tag="op"):
+class Operate(_Word, frozen=True, tag="op"):
     """Change an object: `["set", object, key, value]`, `["del", object, key]`, `["add", object, amount]`,
     `["edit", document, base64 of a Yjs update]`."""
 
@@ -200,7 +200,7 @@ class Rows(_Word, frozen=True, tag="rows"):
     r: Annotated[list[tuple[Whole, float, str, str]], msgspec.Meta(max_length=512)]
 
 
-ClientWord = Hello | Pub | Op | Here | Took | Rows
+ClientWord = Hello | Pub | Operate | Here | Took | Rows
 _words: msgspec.json.Decoder[ClientWord] = msgspec.json.Decoder(ClientWord)
 
 
