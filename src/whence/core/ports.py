@@ -18,6 +18,7 @@ from whence.core.clock import Send as Send
 from whence.core.order.messages import AnySpan as AnySpan
 from whence.core.order.outputs import Arrived as Arrived
 from whence.core.order.outputs import Asked as Asked
+from whence.core.order.outputs import Behind as Behind
 from whence.core.order.outputs import Contracted as Contracted
 from whence.core.order.outputs import Copied as Copied
 from whence.core.order.outputs import Deliver as Deliver

@@ -25,6 +25,7 @@ async def test_clients_of_all_workers_hear_the_question_before_the_answer() -> N
             await a.publish(n, f"{n}?")
             assert (await b.got(2 * n - 1))[-1] == f"{n}?"
             await b.publish(n, f"{n}!")
+            await b.got(2 * n)
         for client in (a, b, c):
             said = await client.got(40)
             assert sorted(said) == sorted(f"{n}{mark}" for n in range(1, 21) for mark in "?!")

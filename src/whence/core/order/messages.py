@@ -17,7 +17,8 @@ from whence.core.clock.bounds import (
     Text,
     TicketIndex,
 )
-from whence.core.clock.event import MAX_OLDER, StampBytes
+from whence.core.clock.event import MAX_OLDER, Moment, StampBytes
+from whence.core.clock.logs import Logs, Telling
 
 AnySpan = tuple[TicketIndex | MemberId, Count, Count, Count]
 """`(ticket, incarnation, first, last)`: events; without tickets `(owner, 0, first, last)`: frames."""
@@ -88,6 +89,28 @@ class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     """Unordered only: frames delivered although something before them is still missing."""
 
 
+class LogVote(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a voter has promised of logs, for its disk (docs/total.md, rule T11)."""
+
+    council: Count
+    now: Logs
+    begun: Logs
+
+
+class TotalState(TicketState, frozen=True, array_like=True, gc=False, tag=4):
+    """Of a member in total order, at one position of the one sequence (docs/total.md, rule T12). Its clock is what is
+    settled there."""
+
+    position: Moment = 0
+    count: Count = 0
+    generation: Count = 0
+    over: PerTicket[Count] = ()
+    closed: PerTenure[tuple[TicketIndex, Count, Count]] = ()
+    floors: PerTicket[tuple[TicketIndex, Count]] = ()
+    lamport: Moment = 0
+    vote: LogVote | None = None
+
+
 class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One generation's clock as data; `owed` and `level` as in `order.probabilistic.GenerationClock`."""
 
@@ -138,9 +161,9 @@ class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3
         return self.mechanism
 
 
-OrderState = TicketState | FreeState | StampedState
+OrderState = TicketState | TotalState | FreeState | StampedState
 """What an order layer goes on from after a restart, or a joiner from a snapshot. `kind` is that of its cluster, as
 `OrderConfig.kind` has it."""
 
 
-OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot
+OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot | Telling

@@ -112,6 +112,10 @@ class RecoveryBuffer(Generic[O, F]):
             self.evicted += 1
         return True
 
+    def room(self, size: int) -> bool:
+        """A frame of this size fits, and none has to leave for it."""
+        return len(self._frames) < self.bound and self.bytes + size <= self.bound_bytes
+
     def _victim(self) -> FrameKey[O]:
         """What leaves a full buffer, to be removed."""
         return self._order.popleft() if self._by_age is None else heapq.heappop(self._by_age)[1]
@@ -187,7 +191,7 @@ class Pursuits(Generic[O]):
         self.rng = rng
         self.sample = sample
         self.owner: Callable[[O, int], MemberId | None] = owner
-        self.blocking = config.order == "reliable"
+        self.blocking = config.blocking
         self.by_count: dict[Count[O], Pursuit] = {}
         self._told: dict[MemberId, dict[Count[O], None]] = {}  # of each peer, what only its digests speak of
         self.nonces: dict[int, None] = {}

@@ -456,6 +456,8 @@ def _check_cluster(scenario: SimScenario, cluster: ScenarioCluster, want: Callab
         raise ConfigError(
             f"{where}: {min(liars)} is a liar and a coordinator or the founder; liars are the last members"
         )
+    if cluster.total and "total" not in (cluster.order, cluster.order_of.get(scenario.founder_of(cluster))):
+        raise ConfigError(f"{where}: the founder of a cluster with total order is in total order: order_of")
     orders = [cluster.order] if isinstance(cluster.order, str) else list(cluster.order)
     for order in (*orders, *cluster.order_of.values()):
         try:

@@ -247,7 +247,7 @@ class Hub:
     async def _held(self, ids: list[str]) -> None:
         """Wait until a second member holds these own events, unless there is none. A worker that hears no other one may
         be cut off: it is alone only if it decides who may publish."""
-        while len(self.cluster.members()) > 1 or not self._decides():
+        while self._copies > 1 and (len(self.cluster.members()) > 1 or not self._decides()):
             try:
                 await self.cluster._tickets.copied(ids, min(self._copies, max(2, len(self.cluster.members()))), HELD_S)
                 return
