@@ -282,6 +282,10 @@ class TcpTransport:
         for accepted in [a for a in self.accepted if a.peer == address and a.name == name]:
             accepted.close()
 
+    def drop_oldest(self, address: str, name: str) -> None:
+        """It has too many connections."""
+        next(a for a in list(self.accepted) if a.peer == address and a.name == name).close()
+
     # -- time-outs ----------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:

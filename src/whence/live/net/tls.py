@@ -181,6 +181,10 @@ class Pins:
         keep_last(self._at, MAX_PINS)
         return before if before != address else ""
 
+    def connections(self, address: str) -> int:
+        """Of whoever speaks for it."""
+        return self._held.get(address, ("", 0))[1]
+
     def release(self, address: str, name: str) -> None:
         """The connection is over."""
         holder, connections = self._held.get(address, ("", 0))

@@ -46,6 +46,8 @@ class Connection:
     """Packets on it that the guard refused."""
     waiting: int = 0
     """Bytes of its urgent packets that wait for a node."""
+    asked: tuple[int, int] = (0, 0)
+    """The last second in which it asked who is there, and how often."""
     route: Route | None = None
     """Of the last packet that came from it: the next one most likely begins in the same way."""
 
@@ -105,6 +107,8 @@ class NetStats:
     """Packets whose header names another sender than the connection does."""
     other_life: int = 0
     """Packets directed to an earlier life of this member, or to another member."""
+    unanswered: int = 0
+    """Questions of who is there: too many, or in the name of another address."""
     no_cluster: int = 0
     """Packets for a cluster that nobody here is in."""
 
