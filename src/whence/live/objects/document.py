@@ -89,6 +89,11 @@ class Document:
         """The delivered text."""
         return str(self._text)
 
+    def update(self) -> bytes:
+        """The delivered contents as one Yjs update."""
+        update: bytes = self._doc.get_update()
+        return update
+
     @property
     def draft(self) -> str:
         """The text with own edits that are not delivered yet."""
