@@ -36,6 +36,11 @@ def write_whole(path: str | os.PathLike[str], data: bytes | str, *, sync: bool =
         partial.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
+def why(error: OSError) -> str:
+    """What it says, for people: "File exists" is no help to whoever wants a directory."""
+    return "a file is there, want a directory" if isinstance(error, FileExistsError) else error.strerror or str(error)
+
+
 def file_name(text: str) -> str:
     """The text as the name of a file or a directory."""
     return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):02x}" for c in text).lstrip(".") or "%"

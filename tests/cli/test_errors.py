@@ -17,6 +17,7 @@ from whence.cli import main
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").touch()
     (tmp_path / "dir").mkdir()
     (tmp_path / "bad.toml").write_text('members = "many"\n')
     monkeypatch.chdir(tmp_path)
@@ -32,11 +33,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("sim dir", "Is a directory"),
         ("sim quiet --trace file", "Not a directory"),
         ("sim quiet --report dir", "--report dir is a directory; name a file"),
+        ("sim quiet --shrink dir", "--shrink dir is a directory; name a file"),
+        ("sim empty", "empty: no scenario: the file is empty"),
         ("sim world --latencies nothere.csv", "latencies: cannot read"),
+        ("sim quiet --latencies nothere.csv", "or --latencies on the command line"),
         ("sim demo --set network.loss=7", "at `network.loss`"),
         ("sim nothere --seeds 2", "give a .toml file or one of"),
         ("node --cluster x --insecure --contact nonsense", "not an address: 'nonsense' (want host:port)"),
-        ("node --cluster x --insecure --directory file", "cannot use file"),
+        ("node --cluster x --insecure --directory file", "cannot use file: a file is there, want a directory"),
+        ("node --cluster x --insecure --trace file", "file is there, want a directory"),
+        ("node --cluster x --insecure --trust nonsense", "not an address: 'nonsense'"),
+        ("node --cluster x --insecure --order probabilistic --tickets 3", "has none"),
+        ("history file --out file", "file: a file is there, want a directory"),
+        ("keys init new --role receiver", "--role is for `whence keys issue`"),
+        ("conform --adapter -- cat", "it starts no COMMAND"),
         ("chat --cluster x --nick a --insecure --listen 127.0.0.1:70000", "want host:port"),
         ("keys init file", "cannot write the directory file"),
         ("keys issue dir alice", "`whence keys init`"),

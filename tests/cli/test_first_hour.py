@@ -108,6 +108,23 @@ def test_the_extra_of_the_command_is_named(tmp_path: Path, package: str, extra: 
     assert "whence[scale]" in str(missing(ModuleNotFoundError(name="numba")))
 
 
+def test_an_adapter_says_what_it_cannot_read() -> None:
+    adapter = [*WHENCE, "conform", "--adapter"]
+    for line in (b"garbage\n", b"{}\n", b'{"src": "c1", "body": {"type": "echo"}}\n'):
+        done = subprocess.run(adapter, input=line, capture_output=True, timeout=LIMIT)
+        said = done.stderr.decode()
+        assert done.returncode == 2 and said.startswith("whence: standard input: no message") and said.count("\n") == 1
+
+
+def test_an_interrupted_publish_is_no_success(start: Callable[..., Command]) -> None:
+    """Nobody has accepted the event; a script has to hear of it."""
+    client = start("publish", "--cluster", "x", "--insecure", "--contact", "127.0.0.1:1", "hello")
+    client.notice("one copy")
+    client.process.send_signal(signal.SIGINT)
+    assert client.process.wait(LIMIT) == 130
+    client.notice("interrupted: event 1 is perhaps not published")
+
+
 def test_a_silent_node_has_the_time_that_was_said() -> None:
     """`--timeout 0.5`: not the half minute that a node otherwise has to start."""
     code, _, said = whence("conform", "--timeout", "0.5", "--hold", "0.5", "--only", "triangle", "--", "sleep", "100")

@@ -23,6 +23,8 @@ EXTRAS = {
     "numpy": ("the array engine and the audit need", "scale"),
     "pyarrow": ("Parquet traces need", "trace"),
     "pyspark": ("the data pipeline needs", "spark"),
+    "uvicorn": ("serving rooms needs", "web"),
+    "websockets": ("serving rooms needs", "web"),
 }
 """Packages that a plain install lacks: what for, and the extra that brings them."""
 
@@ -39,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     from whence.cli.parser import parser
     from whence.errors import WhenceError
+    from whence.files import why
 
     args = parser().parse_args(argv)
     _log(args)
@@ -52,8 +55,8 @@ def _main(argv: Sequence[str] | None) -> int:
         _close_output()
         return CLEAN
     except OSError as error:  # a file that cannot be written, a port that is in use
-        where = error.filename or _full_output()
-        print(f"whence: {f'{where}: ' if where else ''}{error.strerror or error}", file=sys.stderr)
+        where = error.filename or _full_output() or getattr(args, "out", None)
+        print(f"whence: {f'{where}: ' if where else ''}{why(error)}", file=sys.stderr)
     return BAD_INPUT
 
 

@@ -28,7 +28,7 @@ from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.config import MS, Settings
 from whence.core.member import Member
 from whence.core.wire import decode, encode
-from whence.errors import RemoteError
+from whence.errors import RemoteError, UsageError
 from whence.files import write_whole
 
 HELLO_EVERY_NS = 200 * MS
@@ -100,12 +100,18 @@ class Adapter:
                     return
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    message = msgspec.json.decode(line)
-                    self.line(message["src"], message["body"])
+                    self._read(line)
             if self.hello_at is not None and self.hello_at <= now():
                 self.hello()
             if self.node and self.member.wake_at is not None and self.member.wake_at <= now():
                 self.feed(ports.Wake())
+
+    def _read(self, line: bytes) -> None:
+        try:
+            message = msgspec.json.decode(line)
+            self.line(message["src"], message["body"])
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise UsageError(f"standard input: no message of `whence conform`: {line[:80]!r} ({error!r})") from None
 
     def line(self, src: str, body: Body) -> None:
         match body["type"]:

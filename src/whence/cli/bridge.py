@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from whence.cli.connect import Notices, run_until_stopped, security
+from whence.cli.connect import Notices, choose, run_until_stopped, security
 from whence.errors import CyclicTopology, UsageError
 from whence.live.api import Cluster
 from whence.live.bridge import Bridge
@@ -31,8 +31,10 @@ def bridge(args: argparse.Namespace) -> int:
 
 
 def _options(side: argparse.Namespace) -> dict[str, Any]:
-    same = {name: getattr(side, name) for name in ("listen", "advertise", "timeout", "tickets")}
-    return {"contacts": side.contact, **same, **security(side)}
+    same = {name: getattr(side, name) for name in ("listen", "advertise", "timeout")}
+    chosen, order = choose(side), {"order": side.order} if side.order else {}
+    how = {"tickets": chosen.tickets, "settings": chosen.settings, **order}
+    return {"contacts": side.contact, **same, **how, **security(side)}
 
 
 @dataclass
@@ -58,6 +60,7 @@ async def _bridge(args: argparse.Namespace, sides: list[argparse.Namespace]) -> 
         probe=args.probe,
         trace=args.trace,
         trusted={side.cluster: side.trust for side in sides if side.trust} or None,
+        servers={side.cluster: side.server for side in sides if side.server} or None,
     )
     if args.directory is None:
         notice("without --directory a crash of this bridge loses or doubles what it has in hand")

@@ -29,6 +29,8 @@ def conform(args: argparse.Namespace) -> int:
     if args.adapter:
         from whence.cli.adapter import Adapter
 
+        if args.system:
+            raise UsageError("--adapter is a node itself: it starts no COMMAND")
         Adapter(args.order).run()
         return 0
     if not args.system:

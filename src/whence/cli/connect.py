@@ -92,6 +92,8 @@ def choose(args: argparse.Namespace) -> Chosen:
     path: Path | None = said("settings")
     if path is None:
         settings = turned(Settings.of(None, said("profile") or ""))
+        if said("order") == "probabilistic" and said("tickets"):
+            raise UsageError("--tickets: a cluster with --order probabilistic has none; everybody may publish")
         return Chosen(said("order") or "causal", said("tickets") or TICKETS, settings)
     if said("tickets") is not None or said("profile"):
         raise UsageError(f"--tickets and --profile are given in {path} (--settings): leave them out")

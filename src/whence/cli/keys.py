@@ -16,6 +16,8 @@ def keys(args: argparse.Namespace) -> int:
     root, name = args.directory, args.name
     if (args.step in ("issue", "revoke")) != (name is not None):
         raise UsageError(f"whence keys {args.step} DIR{' NAME' * (name is None)}: see whence keys --help")
+    if args.role != "publisher" and args.step != "issue":
+        raise UsageError(f"--role is for `whence keys issue`, not for {args.step}")
     following = "copy each to its member, and have all of them read their keys again (kill -HUP)"
     if args.step == "init":
         files = made.init(root)

@@ -23,6 +23,7 @@ from whence.live.metrics import MetricsServer, wishes
 from whence.live.net.council import PATIENCE
 from whence.live.net.host import Host
 from whence.live.net.keys import read_secret
+from whence.live.net.transport import parse_address
 
 ANSWER_S: Final = 3.0
 """Seconds for a member to answer."""
@@ -32,6 +33,8 @@ def node(args: argparse.Namespace) -> int:
     """Take part until the input ends or a signal comes."""
     if args.client_secret_file and not args.open:
         raise UsageError("--client-secret-file is for the clients of --open HOST:PORT")
+    for trusted in args.trust:
+        parse_address(trusted)
     if args.open and args.publish:
         raise UsageError("--open publishes what clients send, --publish what comes in here: choose one")
     return run_until_stopped(_force(args) if args.force else _node(args))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 
+from whence.cli import INTERRUPTED
 from whence.cli.connect import Notices, run_until_stopped, security
 from whence.cli.streams import Lines
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
@@ -17,7 +19,7 @@ def publish(args: argparse.Namespace) -> int:
     """Publish all there is; returns when the last one is accepted."""
     if args.last < 0 or (args.last and not args.client):
         raise UsageError("--last N is the last number that --client NAME has used")
-    return run_until_stopped(_publish(args))
+    return run_until_stopped(_publish(args), unfinished=bool(args.text))
 
 
 async def _publish(args: argparse.Namespace) -> int:
@@ -30,7 +32,11 @@ async def _publish(args: argparse.Namespace) -> int:
         batch: list[bytes] | None = [text.encode() for text in args.text]
         while batch is not None:
             for payload in batch:
-                number = await client.publish(payload, args.everywhere)
+                try:
+                    number = await client.publish(payload, args.everywhere)
+                except asyncio.CancelledError:
+                    notice(f"interrupted: event {client.number + 1} is perhaps not published", last=client.number)
+                    return INTERRUPTED
                 if args.json:
                     said = {"cluster": args.cluster, "client": client.client, "number": number}
                     print(json.dumps(said), flush=True)

@@ -40,6 +40,9 @@ def wanted(args: argparse.Namespace) -> Loaded:
 
 def sim(args: argparse.Namespace) -> int:
     """One run, or one for each of so many seeds."""
+    for option, path in (("report", args.report), ("shrink", args.shrink)):
+        if path is not None and path.is_dir():
+            raise UsageError(f"--{option} {path} is a directory; name a file")
     if args.seeds is not None:
         return _soak(args)
     loaded = wanted(args)
@@ -48,8 +51,6 @@ def sim(args: argparse.Namespace) -> int:
         schedule = show(expand(loaded, seed))
         print(msgspec.json.encode({"schedule": schedule.splitlines()}).decode() if args.json else schedule)
         return 0
-    if args.report is not None and args.report.is_dir():
-        raise UsageError(f"--report {args.report} is a directory; name a file")
     rows: list[Row] = []
     with progress("simulating") as tick, tracing(args.trace, loaded, seed) as trace:
         sink = rows.append if args.report else trace

@@ -31,6 +31,8 @@ LEAST_BUFFER = 4096
 """Frames: the smallest recovery buffer by formula."""
 LEAST_HISTORY = 16_384
 """Keys: the smallest history by formula; 3 MB when it is full."""
+MOST_TOTAL = 256
+"""Tickets of a cluster with total order: voters report all of them."""
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -140,6 +142,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
     latencies. Longer: a stalled process keeps its ticket; tickets of the dead come back later."""
     ring_round_ns: Duration | None = None
     """A round of the ring: `4 delta`. Shorter: failures are found sooner, for more messages."""
+    total: bool = False
+    """Total order for the members that want it (docs/total.md). Frames carry stamps, about 8 bytes; only members in
+    total order vote."""
     contract: Contract | None = None
     """A cluster without tickets, where everybody may publish: its (N, R, K) clock follows from this. Order
     `probabilistic` has one by default, for an error rate of 0.001 at this `rate` and `latency_ns` a hop."""
@@ -187,6 +192,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
 
     def _config(self, tickets: int, order: OrderName, cluster: str) -> Config:
         least = min(self.members, tickets)
+        council = self.ring == "council" and tickets <= MOST_TOTAL
+        need(council or not self.total, f"total order needs ring council, and at most {MOST_TOTAL} tickets")
         need(least >= 1, f"members and tickets must be at least 1, not {self.members} and {tickets}")
         delta = self.delta_ns if self.delta_ns is not None else max(self.round_ns * 5 // 4, 4 * self.latency_ns)
         ring_round = self.ring_round_ns if self.ring_round_ns is not None else 4 * delta
@@ -237,7 +244,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
             terminate = int(self.time_to_terminate * round_ns)
         if self.time_to_recover is not None:
             recover = int(self.time_to_recover * round_ns)
-        blocking = order == "reliable"
+        blocking = order in ("reliable", "total")
         buffer, contract = self.buffer, self.contract
         if buffer is None:
             needed = needed_rounds(prcast_ns / round_ns, terminate / round_ns, recover / round_ns)
@@ -248,6 +255,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
         abandon = self.abandon_ns if self.abandon_ns is not None else 100 * patience
         return OrderConfig(
             order=order,
+            total=self.total,
             tickets=tickets,
             recovery=self.recovery,
             k=self.k,

@@ -7,7 +7,9 @@ What it adds to its parts:
 2. A new owner publishes only after it has delivered what the ticket's former owners published, as far as the ring
    knows.
 3. A joiner asks a member whose order promises at least as much (as a last resort any) for a snapshot: clock and
-   application state at one point of that member's deliveries. Meanwhile it keeps frames and asks for no ticket.
+   application state at one point of that member's deliveries. Meanwhile it keeps frames and asks for no ticket. With
+   roles one member's word is not enough: a receiver could tell of events that nobody published, and others would wait
+   for them as soon as the joiner publishes. The digest of a second member has to cover the snapshot's clock.
 4. A peer that breaks the protocol is cut off. Nothing of its message counts or is forwarded: others would cut off
    whoever forwards it.
 """
@@ -24,7 +26,8 @@ from whence.core import ports
 from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Graft, Heard, IHave, Subscribe
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
-from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
+from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, MAX_STATE_BYTES, keep_last
+from whence.core.clock.logs import Follow, Lamport, Report, Reports, Tick
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -36,13 +39,18 @@ from whence.core.order.messages import (
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
+    StatePart,
+    StateRequest,
+    TotalState,
 )
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
-from whence.core.ring import NoRing, Ring
+from whence.core.order.total import TotalOrdering
+from whence.core.ring import CouncilRing, NoRing, Ring
 from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_message
+from whence.core.total import Teller
 from whence.core.wire import decode_news, encode
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
@@ -50,7 +58,11 @@ Outputs = list[ports.Output]
 
 MAX_CUT_OFF = 1024
 MAX_SNAPSHOTS = 8  # being taken for others at a time; further joiners are told `busy`
+STATE_PART = 1 << 20  # bytes of a large state at a time: gossip passes between two parts
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
+OFFER_PATIENCE = 3  # join time-outs that a snapshot waits for a second member's word
+MANY_OFFERS = 8  # in vain; then the orphans in a snapshot are believed: members forget them at different times
+MANY_ASKS = 3  # in vain; then a member counts as one that cannot help
 HEIRS = 3  # members that get the recovery buffer of one that leaves
 ASKS: dict[type, int] = {
     Subscribe: 16,  # answered with a sample of the view
@@ -59,6 +71,8 @@ ASKS: dict[type, int] = {
     Recover: 256,  # in bytes: `order.layer.MAX_ANSWERS`
     AckRecover: 512,
     SnapshotRequest: 2,
+    StateRequest: 64,
+    News: 256,  # of which the history does not know: each costs a signature's check
     **dict.fromkeys(get_args(RingMessage), 64),
 }
 """Messages of each kind that one address may send in a round and that are looked at: far more than an honest member has
@@ -114,15 +128,21 @@ class Member:
         vets: dict[type, Any] = {News: self._vet_news}  # rule 4: what this member refuses it does not forward
         self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), vets)
         dice = random.Random(rng.getrandbits(64))
-        context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
+        lamport = Lamport() if config.ordering.total else None
+        context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal, lamport)
         self.ordering: Ordering[Any, Any] = make_ordering(context)
         vets |= dict.fromkeys(get_args(AnyFrame), self.ordering.vet)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         votes = seal is None or seal.can_sign
         self.ring: Ring = NoRing(me, config.ring)
+        self.teller: Teller | None = None
         if not config.free:
             memory = memory if self._checkpoint is None else self._checkpoint.ring
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
+            dice = random.Random(rng.getrandbits(64))
+            if lamport is None:
+                self.ring = make_ring(me, config.ring, dice, memory, disk, votes)
+            else:
+                self._with_logs(lamport, dice, disk, votes)
         self.started = False
         self.left = False
         self.wake_at: int | None = None  # when `Wake()` is wanted, in this member's time
@@ -133,10 +153,26 @@ class Member:
         self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
         self._join = _Join()
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
+        self._giving: dict[str, tuple[int, MemberId, bytes]] = {}  # large states: when last asked for, by whom
         self._taken = 0
         self._asked: dict[tuple[str, type], int] = {}  # in this round
         self._leave_by: int | None = None
         self._ambition: ports.FoundRing | ports.Coordinate | None = None  # done once it has joined
+
+    def _with_logs(self, lamport: Lamport, dice: random.Random, disk: bool, votes: bool) -> None:
+        """The ring of a cluster with total order. What a voter remembers counts only with its logs."""
+        saved = self._checkpoint
+        memory = saved.ring if saved is not None else None
+        vote = saved.clock.vote if saved is not None and isinstance(saved.clock, TotalState) else None
+        promised = memory.vote.council.number if memory is not None and memory.vote is not None else None
+        if memory is not None and promised is not None and (vote is None or vote.council != promised):
+            memory = msgspec.structs.replace(memory, voter=self.me, vote=None)
+        ring = CouncilRing(self.me, self.config.ring, dice, memory, disk, votes, lamport)
+        more = random.Random(dice.getrandbits(64))
+        self.teller = Teller(self.me, self.config, ring, self.ordering, more, self.cast.sample, self.seal)
+        self.ring = ring
+        if self.teller.keeper is not None and vote is not None and memory is not None and memory.vote is not None:
+            self.teller.keeper.resume(vote.council, vote.now, vote.begun)
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
@@ -151,7 +187,7 @@ class Member:
             self._publish(input.payloads, now, out)
         elif not isinstance(input, ports.Received):
             self._do(input, now, out)
-        elif self.started and input.sender not in self.cut_off and input.sender != self.me and self._may_ask(input):
+        elif self.started and self._hears(input.sender, type(input.message)):
             try:
                 if isinstance(input.message, CastMessage):
                     self._cast(self.cast.receive(input.sender, input.message, now), now, out)
@@ -168,19 +204,30 @@ class Member:
         self.wake_at = None
         if self.started and not self.left:
             at = self.cast.wake_at
-            for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
+            told_at = self._tell(now, out) if self.teller is not None else None
+            for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by, told_at):
                 if other is not None and other < at:
                     at = other
             self.wake_at = at if self._closes is None else min(at, self._closes[2])
         return out
 
-    def _may_ask(self, input: ports.Received) -> bool:
+    def _tell(self, now: int, out: Outputs) -> int | None:
+        """Total order: what has its place is delivered, and what is known is told; when to do so again."""
+        assert self.teller is not None
+        self.teller.step(now, out, self._ring)
+        if any(isinstance(each, ports.Behind) for each in out):
+            self.stop()
+        return self.teller.wake_at
+
+    def _hears(self, sender: MemberId, kind: type) -> bool:
+        return sender not in self.cut_off and sender != self.me and self._may_ask(sender, kind)
+
+    def _may_ask(self, sender: MemberId, kind: type) -> bool:
         """The budget of the asker for such messages is not used up."""
-        kind = type(input.message)
         most = ASKS.get(kind)
         if most is None:
             return True
-        asker = (address_of(input.sender), kind)
+        asker = (address_of(sender), kind)
         count = self._asked.get(asker, 0)
         if count >= most or len(self._asked) >= MAX_ASKED:
             self.ordering.stats.unanswered += 1
@@ -195,13 +242,16 @@ class Member:
             case ports.CountCopies(token, events, copies, patience):
                 out += self.ordering.count_copies(token, events, copies, patience, now)
             case ports.SnapshotTaken():
-                self._snapshot_taken(input, out)
+                self._snapshot_taken(input, now, out)
             case ports.Start():
                 self._start(input, now, out)
             case ports.Meet(members):
                 self._cast(self.cast.meet(members) if self.started else (), now, out)
             case ports.FoundRing() | ports.Coordinate():
-                if self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
+                if isinstance(input, ports.FoundRing) and self.teller is not None and self.teller.order is None:
+                    why = "the first voter must be in total order: it keeps the logs, and hands on its position"
+                    out.append(ports.Refused("found", why))
+                elif self.seal is not None and not self.seal.can_sign:  # it could not even announce its ticket
                     out.append(ports.Refused("coordinate", "this member may only receive"))
                 else:
                     self._ambition = input
@@ -247,6 +297,11 @@ class Member:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""
         return self.ordering.numbering(self.ring.tenure)
 
+    @property
+    def arrived(self) -> int:
+        """Bytes of a large state that a joiner has so far."""
+        return len(self._join.state)
+
     def blocked(self) -> int:
         """Frames received and not yet deliverable."""
         return len(self.ordering.held)
@@ -255,6 +310,11 @@ class Member:
         """Which events this one waits for, who was asked, until when."""
         return self.ordering.why_blocked(event)
 
+    def waits_for(self) -> str:
+        """What the next delivery in total order waits for, in words; empty: nothing is due."""
+        order = self.ordering
+        return order.merge.waits if isinstance(order, TotalOrdering) else ""
+
     def members(self) -> list[MemberId]:
         """The members this one knows, itself first."""
         return [self.me, *self.cast.members()]
@@ -262,7 +322,7 @@ class Member:
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         found = self.ordering.buffers()
-        found["snapshots"] = (len(self._taking), MAX_SNAPSHOTS)
+        found["snapshots"] = (len(self._taking) + len(self._giving), MAX_SNAPSHOTS)
         found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
         return found
 
@@ -342,36 +402,64 @@ class Member:
 
     def _ask_for_snapshot(self, now: int, out: Outputs) -> None:
         join = self._join
-        known = list(dict.fromkeys([*join.contacts, *self.cast.members()]))
+        if join.offer is not None and not self._offer_is_over(now, out):
+            return
+        known = self._known()
         peers = [p for p in known if p != join.asked and p not in self.cut_off] or known
         join.retry_at = now + self.config.join_timeout_ns
         if not peers:
             return
         join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
         join.nonce = self.rng.getrandbits(48)
-        # Only when every known member has said that it is weaker, or a joiner too (it may wait for this one): a member
-        # that has not answered may be stronger.
+        join.accepted, join.state = False, bytearray()
+        # Only when every known member has said that it is weaker, or a joiner too (it may wait for this one), or was
+        # asked often: a member that has not answered may be stronger, and may not want to.
         members = self.cast.members() or list(join.contacts)
-        last_resort = all(m in join.weaker or m in join.joining for m in members)
-        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.ordering.kind)
+        unable = {*join.weaker, *join.joining, *(m for m, asks in join.asks.items() if asks >= MANY_ASKS)}
+        last_resort = unable.issuperset(members)
+        join.asks[join.asked] = join.asks.get(join.asked, 0) + 1
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.ordering.joins)
         out.append(ports.Send(join.asked, request, reliable=True))
+
+    def _known(self) -> list[MemberId]:
+        """Whom a joiner knows."""
+        return list(dict.fromkeys([*self._join.contacts, *self.cast.members()]))
+
+    def _offer_is_over(self, now: int, out: Outputs) -> bool:
+        """Nobody has vouched for the snapshot in hand yet: ask again, take it if nobody else answers, or give it up."""
+        join = self._join
+        assert join.offer is not None
+        join.waits += 1
+        if join.accepted:  # and its giver has fallen silent
+            join.offer = None
+            return True
+        if join.waits < OFFER_PATIENCE:
+            join.retry_at = now + self.config.join_timeout_ns
+            self._cast(self.cast.meet(self._known()), now, out)
+        elif any(address_of(m) != address_of(join.offer[0]) for m in join.said):
+            join.offer, join.refused = None, join.refused + 1
+            return True
+        else:
+            self._install(now, out)
+        return False
 
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: Outputs) -> None:
         """Take a snapshot here and now, or say why not."""
         order = self.ordering
-        for token, (since, *_) in list(self._taking.items()):
-            if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
-                del self._taking[token]  # the application never answered, and the joiner has long asked another
+        overdue = now - SNAPSHOT_PATIENCE * self.config.join_timeout_ns
+        for waits in (self._taking, self._giving):  # the application never answered, the joiner is gone
+            for token in [token for token, (since, *_) in waits.items() if since < overdue]:
+                del waits[token]
         reason = ""
         state: OrderState | None = None
-        if request.kind != self.config.ordering.kind:
-            reason = self.config.ordering.kind
+        if request.kind != self.config.ordering.joins:
+            reason = self.config.ordering.joins
         elif order.joining:
             reason = "joining"
-        elif len(self._taking) >= MAX_SNAPSHOTS:
+        elif len(self._taking) + len(self._giving) >= MAX_SNAPSHOTS:
             reason = "busy"
-        elif RANK[self.order] < request.rank and not request.last_resort:
-            reason = "weaker"
+        elif RANK[self.order] < request.rank and (not request.last_resort or request.rank == RANK["total"]):
+            reason = "weaker"  # also as a last resort, if the position is what the joiner needs
         else:
             try:
                 state = order.admit(sender, weaker=RANK[self.order] < request.rank)
@@ -385,24 +473,76 @@ class Member:
         self._taking[token] = (now, sender, request, state)
         out.append(ports.TakeSnapshot(token))
 
-    def _snapshot_taken(self, taken: ports.SnapshotTaken, out: Outputs) -> None:
+    def _snapshot_taken(self, taken: ports.SnapshotTaken, now: int, out: Outputs) -> None:
         pending = self._taking.pop(taken.token, None)
         if pending is None:
             out.append(ports.Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
             return
         _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
-        message = Snapshot(request.nonce, taken.token, state, coordinators, taken.state)
+        whole = taken.state
+        first = whole if len(whole) <= MAX_STATE_BYTES else whole[:STATE_PART]
+        message = Snapshot(request.nonce, taken.token, state, coordinators, first, len(whole) - len(first))
         out.append(ports.Send(sender, message, reliable=True))
-        out += self.ordering.hand_over(sender)
+        if message.more:
+            self._giving[taken.token] = (now, sender, whole)
+        else:
+            out += self.ordering.hand_over(sender)
+
+    def _on_state_request(self, sender: MemberId, request: StateRequest, now: int, out: Outputs) -> None:
+        """The next part of a large state. A joiner that waits too long asks for another snapshot."""
+        _, joiner, whole = self._giving.get(request.token, (0, "", b""))
+        if joiner != sender or request.at >= len(whole):
+            return
+        self._giving[request.token] = (now, sender, whole)
+        part = StatePart(request.token, request.at, whole[request.at : request.at + STATE_PART])
+        out.append(ports.Send(sender, part, reliable=True))
+        if request.at + STATE_PART >= len(whole):
+            del self._giving[request.token]
+            out += self.ordering.hand_over(sender)
 
     def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
-        if not self.ordering.joining or message.nonce != self._join.nonce:
+        join = self._join
+        if not self.ordering.joining or message.nonce != join.nonce:
             return
+        join.offer, join.waits, join.accepted, join.state = (sender, message), 0, False, bytearray(message.state)
+        believed = self.seal is None or self.config.ordering.kind != "tickets"
+        if believed or all(address_of(m) == address_of(sender) for m in self._known()):
+            self._install(now, out)
+        else:
+            self._vouch(now, out)
+
+    def _vouch(self, now: int, out: Outputs) -> None:
+        """Rule 3: take the snapshot that was offered if somebody else knows as much."""
+        join = self._join
+        if join.offer is None or join.accepted:
+            return
+        giver, message = join.offer
+        others = (said for member, said in join.said.items() if address_of(member) != address_of(giver))
+        if any(self.ordering.vouches(said, message.clock, join.refused < MANY_OFFERS) for said in others):
+            self._install(now, out)
+
+    def _on_state_part(self, sender: MemberId, part: StatePart, now: int, out: Outputs) -> None:
+        join = self._join
+        of = None if join.offer is None else (join.offer[0], join.offer[1].token)
+        if join.accepted and of == (sender, part.token) and part.at == len(join.state):
+            join.state += part.state
+            self._install(now, out)
+
+    def _install(self, now: int, out: Outputs) -> None:
+        """Take the snapshot, once its state is complete."""
+        join = self._join
+        assert join.offer is not None
+        giver, message = join.offer
+        if len(join.state) < len(message.state) + message.more:
+            join.accepted, join.retry_at = True, now + self.config.join_timeout_ns
+            out.append(ports.Send(giver, StateRequest(message.token, len(join.state)), reliable=True))
+            return
+        self._join = _Join()
         self.ordering.load(message.clock, now)
         self.ring.learn(dict(message.coordinators))
         self._anchor()
-        out.append(ports.InstallSnapshot(message.token, sender, message.state))
+        out.append(ports.InstallSnapshot(message.token, giver, bytes(join.state)))
         self._begin("snapshot", message.token, now, out)
 
     # -- publish ------------------------------------------------------------------------------------------------
@@ -460,6 +600,14 @@ class Member:
                     self._join.retry_at = now + self.config.round_ns // 2
             case Snapshot():
                 self._on_snapshot(sender, message, now, out)
+            case StateRequest():
+                self._on_state_request(sender, message, now, out)
+            case StatePart():
+                self._on_state_part(sender, message, now, out)
+            case Tick() | Report() | Follow() | Reports():
+                if self.teller is None:
+                    raise WrongKind(f"{type(message).__name__} in a cluster without total order")
+                out += self.teller.receive(sender, message, now)
             case _:
                 assert_never(message)
 
@@ -494,6 +642,7 @@ class Member:
             if self.cast.round_at <= now:
                 digest = self.ordering.digest()
                 self.ordering.answered.clear()
+                self.ordering.repeated.clear()
                 self._asked.clear()
             self._cast(self.cast.wake(now, digest), now, out)
         if self._join.retry_at is not None and self._join.retry_at <= now:
@@ -526,6 +675,10 @@ class Member:
                     out += self.ordering.receive(step.item, step.sender, step.age, now)
             elif isinstance(step, Heard):
                 self.ordering.heard(step.sender, step.digest, now)
+                if self.ordering.joining:
+                    self._join.said[step.sender] = step.digest
+                    keep_last(self._join.said, MAX_SNAPSHOTS)
+                    self._vouch(now, out)
             else:
                 out.append(step)
         if self._closes is not None:
@@ -534,6 +687,8 @@ class Member:
     def _vet_news(self, item: News, sender: MemberId) -> bool:
         if self.config.ordering.kind != "tickets":
             raise WrongKind("news of tickets in a cluster without tickets")
+        if not self._may_ask(sender, News):
+            return False
         if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
             raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
         check_message(decode_news(item.body), self.config.tickets)
@@ -544,6 +699,8 @@ class Member:
         self._ring(self.ring.hear(news, now), now, out)
         if isinstance(news, JoinedNews):
             self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
+            if self.teller is not None:
+                self.teller.hurry()
 
     def _ring(self, steps: Iterable[says.RingOutput], now: int, out: Outputs) -> None:
         for step in steps:
@@ -604,3 +761,16 @@ class _Join(msgspec.Struct):
     retry_at: int | None = None
     weaker: dict[MemberId, None] = {}
     joining: dict[MemberId, None] = {}
+    asks: dict[MemberId, int] = {}
+    """How often each was asked."""
+    offer: tuple[MemberId, Snapshot] | None = None
+    """A snapshot, and who gave it, that nobody else has vouched for yet."""
+    accepted: bool = False
+    """The rest of its state was asked for; `state` is what has come so far."""
+    state: bytearray = msgspec.field(default_factory=bytearray)
+    waits: int = 0
+    """How often it has waited for that."""
+    refused: int = 0
+    """Snapshots that nobody has vouched for in time."""
+    said: dict[MemberId, Any] = {}
+    """The last digests of others."""

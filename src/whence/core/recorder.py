@@ -55,7 +55,7 @@ class Recorder:
             match out:
                 case ports.Send() | ports.MemberUp() | ports.MemberDown():
                     pass
-                case ports.Refused() | ports.Remember() | ports.Copied():
+                case ports.Refused() | ports.Remember() | ports.Copied() | ports.Behind():
                     pass
                 case ports.Published(frame):
                     self._frame("publish", frame, t_ns)

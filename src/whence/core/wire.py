@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from whence.core.cast.messages import CastMessage, Gossip, Graft, IHave, Key, News
-from whence.core.clock import MemberId, check_vector, is_member_id
+from whence.core.cast.messages import CastMessage, Gossip, Graft, IHave, Key, News, Welcome
+from whence.core.clock import Digest, MemberId, check_vector, is_member_id
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_NEWS_BYTES, MAX_SEQ
 from whence.core.order.messages import AckRecover, AnySpan, OrderMessage, Recover
 from whence.core.ring.messages import RingMessage, RingNews
@@ -88,6 +88,8 @@ def _check(message: Message) -> None:
                 raise BadMessage(f"an announcement of {len(keys)} items and {len(ages)} ages")
         case Graft(keys):
             _check_keys(keys)
+        case Welcome(digest=Digest(T, orphans)):
+            check_vector(T, orphans)
         case Recover(ranges=spans):
             _check_spans(spans)
         case AckRecover(frames=frames, lacks=spans):

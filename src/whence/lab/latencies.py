@@ -21,7 +21,7 @@ def read_matrix(path: Path) -> dict[str, dict[str, float]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(
             f"latencies: cannot read {path}: {getattr(error, 'strerror', None) or error}; give a CSV matrix of "
-            "round-trip times in ms (a scenario: network.file, or --data on the command line)"
+            "round-trip times in ms (a scenario: network.file, or --latencies on the command line)"
         ) from None
     if len(rows) > 1 and not any(row[-1].strip() for row in rows):  # every line ends in a comma
         rows = [row[:-1] for row in rows]

@@ -25,7 +25,7 @@ from whence.core.config import Settings, near
 from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
-from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
+from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError, WhenceError
 from whence.live.events import Event, EventBatch, Events, reading
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
@@ -333,10 +333,13 @@ class Join:
         await entry.start(node, saved)
         if entry.peers:
             deadline = time.monotonic() + entry.timeout  # waiting for peers has a limit of its own
-        joined = await node.changed.until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
+        there = lambda: bool(node.how or node.failure is not None or node.refused)  # noqa: E731
+        had = -1
+        while not (joined := await node.changed.until(there, deadline)) and node.member.arrived > had:
+            had, deadline = node.member.arrived, time.monotonic() + entry.timeout  # a large state is on its way
         if node.failure is not None:
-            why = f"{type(node.failure).__name__}: {node.failure}"
-            raise ClusterClosed(f"{node.cluster!r} was not joined: {why}") from node.failure
+            name = "" if isinstance(node.failure, WhenceError) else f"{type(node.failure).__name__}: "
+            raise ClusterClosed(f"{node.cluster!r} was not joined: {name}{node.failure}") from node.failure
         if node.refused:
             raise UsageError(f"{node.cluster!r} was not joined: {node.refused}")
         if not joined:

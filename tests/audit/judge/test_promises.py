@@ -40,8 +40,10 @@ def test_what_each_order_forbids() -> None:
 
 
 def test_an_order_that_is_not_known_is_refused() -> None:
-    with pytest.raises(UnknownOrder, match=r"m3#1: unknown order 'total' \(known: unordered, fifo, causal") as error:
-        declared("total", "m3#1")
+    with pytest.raises(
+        UnknownOrder, match=r"m3#1: unknown order 'sequential' \(known: unordered, fifo, causal"
+    ) as error:
+        declared("sequential", "m3#1")
     assert isinstance(error.value, TraceError) and isinstance(error.value, UsageError)
     with pytest.raises(UnknownOrder):
         rule_broken("", Verdict.DUPLICATE)

@@ -19,8 +19,10 @@ from whence.core.config import Settings
 from whence.core.member import Member
 from whence.core.order import layer as owners
 from whence.core.order.contract import Contract, Gauge, best_keys, entries_for, error_bound, expected_error, overtaking
+from whence.core.order.layer import OrderContext
 from whence.core.order.messages import SnapshotRequest, TicketState
 from whence.core.order.outputs import Arrived, Contracted, Deliver, Dropped, GaveUp, Moved
+from whence.core.order.probabilistic import ProbabilisticOrdering
 from whence.core.ring.messages import Who
 from whence.errors import ConfigError, ForgedTicket, RemoteError, WrongKind
 
@@ -78,6 +80,48 @@ def test_a_lost_last_frame_shows_in_a_digest() -> None:
     net.digests()
     net.pass_time(PATIENCE)
     assert c.log == m.names() and c.ordering.stats.recovered == 1
+
+
+def test_an_alert_starts_a_recovery_and_not_two_at_a_time() -> None:
+    net = FreeNet(4, 1, 1)
+    a, b, c, d = net.members
+    c.ordering.contract = replace(c.ordering.contract, repair=True)
+    cause = a.publish()
+    b.receive(cause)
+    effect = b.publish()
+    c.receive(d.publish())  # stands in for the cause
+    lost = d.publish()  # a last frame: neither a gap nor a digest has shown it
+    assert c.receive(effect) == [effect.names()[0]] and c.ordering.stats.repairs == 0
+    before = len(c.outputs)
+    c.receive(cause)
+    assert c.alerts[cause.names()[0]] == 5 and c.inversions() == [cause.names()[0]] and c.ordering.stats.repairs == 1
+    net.answer(c, c.outputs[before:])
+    assert c.log[-1] == lost.names()[0] and c.ordering.stats.recovered == 1
+    c.ordering._repair([])
+    assert c.ordering._repair_at > net.now
+    c.ordering.contract = replace(c.ordering.contract, repair=False)
+    net.pass_time(PATIENCE)
+    assert c.ordering.stats.repairs == 2
+
+
+def test_even_keys_go_by_the_founders_places_and_then_to_what_is_least_used() -> None:
+    contract = Contract(entries=12, keys=2, assignment="even")
+    config = Settings(contract=contract).config(1, "probabilistic").ordering
+    ids = [f"p{i}#1" for i in range(8)]
+    layers = {}
+    for me in ids[:6]:
+        layers[me] = ProbabilisticOrdering(OrderContext(me, config, random.Random(me), list, lambda k: []))
+        layers[me].found([other for other in ids[:6] if other != me])
+        layers[me].begin(0)
+    assert [layers[me].keys for me in ids[:5]] == [(i, i + 5) for i in range(5)], "each entry once"
+    last = ProbabilisticOrdering(OrderContext(ids[7], config, random.Random(7), list, lambda k: []))
+    last.begin(0)
+    for me in ids[:5]:
+        frame, _ = layers[me].publish([b"x"], 0)
+        last.receive(frame, me, 0, 0)
+    assert last.draw(12, 2) == (10, 11), "what nobody is known to use"
+    with pytest.raises(ConfigError, match="random or even"):
+        Contract(assignment="best")  # type: ignore[arg-type]
 
 
 def test_a_gap_that_nobody_can_fill_is_skipped_and_counted() -> None:

@@ -8,8 +8,20 @@ import msgspec
 from hypothesis import strategies as st
 
 from whence.core.cast import messages as cast
-from whence.core.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, StampedFrame, member_id
+from whence.core.clock import (
+    NEVER,
+    Digest,
+    Frame,
+    FreeFrame,
+    Incarnation,
+    Packed,
+    StampedFrame,
+    TotalFrame,
+    logs,
+    member_id,
+)
 from whence.core.clock.cct import MAX_SEQ
+from whence.core.clock.event import LAST, Lost
 from whence.core.order import messages as order
 from whence.core.ring import messages as ring
 from whence.core.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Tenure, TicketRow, Voter
@@ -31,6 +43,13 @@ BALLOT = Ballot(4, "b:1#2")
 LEDGER = Ledger(5, (SEAT,), (ROW,))
 CLOCK = order.TicketState(
     ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
+)
+
+LOG = logs.LogRow(1, INC, 6, (4, "b:1#2"), ((4, "b:1#2"), 6), 6, 70)
+LOGS = logs.Logs(70, (LOG,), ((1, INC),), 60, 50)
+TOTAL = TotalFrame(*msgspec.structs.astuple(FRAME), 71, (Lost(0, (4, 9), (5, 6)),))
+TOTAL_CLOCK = order.TotalState(
+    *msgspec.structs.astuple(CLOCK), 70, 9, 1, (0, 4), ((0, 4, 8),), ((0, 4),), 80, order.LogVote(3, LOGS, LOGS)
 )
 
 FREE = FreeFrame(
@@ -99,17 +118,34 @@ EXAMPLES: list[Any] = [
     ring.Accept(3, BALLOT, VOTERS),
     ring.Accepted(3, BALLOT, "a:1#2"),
     ring.Begin(COUNCIL, LEDGER),
+    ring.Close(3, T1, (4, "b:1#2")),
+    ring.Closed(3, "a:1#2", (4, "b:1#2"), LOG),
+    ring.End(3, T1, (4, "b:1#2"), 6),
     order.Recover(9, ((0, 7, 1, 4),)),
     order.AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
     order.SnapshotRequest(9, 2, False),
     order.SnapshotRefused(9, "busy"),
     order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), b"state"),
+    order.StateRequest("a:1#2/1", 5),
+    order.StatePart("a:1#2/1", 5, b"abc"),
+    logs.Tick(1, INC, 6, 70),
+    logs.Report(3, "a:1#2", 8, LOGS, b"s"),
+    logs.Follow(3, 70),
+    logs.Reports((logs.Report(3, "a:1#2", 8, LOGS),)),
 ]
+
+TOTAL_EXAMPLES: list[Any] = [
+    ring.Begin(COUNCIL, LEDGER, LOGS),
+    cast.Gossip((TOTAL,), (1,), None, (), ()),
+    order.Snapshot(9, "a:1#2/1", TOTAL_CLOCK, ((0, "a:1#2"),), b"state"),
+]
+"""The same, in a cluster with total order."""
 
 FREE_EXAMPLES: list[Any] = [
     cast.Gossip((FREE,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
     order.Recover(9, (("a:1#2", 0, 1, 4),)),
     order.AckRecover(9, (FREE,), (("a:1#2", 0, 1, 4),)),
+    order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), b"state", 3),
     order.SnapshotRequest(9, 4, False, "no tickets"),
     order.Snapshot(9, "a:1#2/1", FREE_CLOCK, (), b"state"),
 ]
@@ -285,7 +321,23 @@ ballots = st.builds(Ballot, st.integers(0, (1 << 62) - 1), st.one_of(st.just("")
 councils = st.builds(Council, st.integers(0, (1 << 62) - 1), tuples_of(voters), tuples_of(voters))
 ledgers = st.builds(Ledger, u64, tuples_of(seats), tuples_of(rows))
 
+moments = st.one_of(st.integers(0, 200), st.integers(0, LAST))
+turns = st.tuples(u64, st.one_of(st.just(""), members))
+seqs0 = st.integers(0, MAX_SEQ)
+log_rows = st.builds(
+    logs.LogRow, tickets, u64, seqs0, turns, st.one_of(st.none(), st.tuples(turns, seqs0)), seqs0, moments
+)
+handed_over = st.builds(logs.Logs, moments, tuples_of(log_rows), tuples_of(st.tuples(tickets, u64)), moments, moments)
+reports = st.builds(logs.Report, u64, members, u64, handed_over, st.binary(max_size=64))
+
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "logs": st.one_of(st.none(), handed_over),
+    **dict.fromkeys(("inc", "serial"), u64),
+    "turn": turns,
+    "row": log_rows,
+    "end": seqs0,
+    "position": moments,
+    "reports": tuples_of(reports),
     **dict.fromkeys(("nonce", "update", "answers", "adopted", "promised", "era", "floor", "rank"), u64),
     **dict.fromkeys(("mine", "yours", "tenure"), tenures),
     **dict.fromkeys(("holder", "succ"), seats),
@@ -314,7 +366,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "frames": tuples_of(st.one_of(frames(), free_frames(), stamped_frames())),
     "clock": st.one_of(clocks(), free_states(), stamped_states()),
     "members": tuples_of(members),
-    "state": st.binary(max_size=200),
+    "state": st.binary(min_size=1, max_size=200),
+    "more": st.integers(0, 1 << 28),
+    "at": u64,
     "keys": tuples_of(keys),
     "origins": tuples_of(members),
     **dict.fromkeys(("urgent", "linked"), st.booleans()),
@@ -331,7 +385,10 @@ def messages_of(kind: type) -> st.SearchStrategy[Any]:
         return st.builds(cast.Subscribe, u64)
     if kind is cast.Welcome:
         return st.builds(cast.Welcome, tuples_of(st.tuples(members, st.integers(0, cast.MAX_ROUNDS))))
-    return st.builds(kind, **{f: FIELDS[f] for f in kind.__struct_fields__})  # type: ignore[attr-defined]
+    if kind is logs.Report:
+        return reports
+    fields = {**FIELDS, "clock": moments} if kind in (ring.Sit, ring.Vouch, logs.Tick) else FIELDS
+    return st.builds(kind, **{f: fields[f] for f in kind.__struct_fields__})  # type: ignore[attr-defined]
 
 
 messages = st.one_of([messages_of(kind) for kind in KINDS])

@@ -12,8 +12,9 @@ from tests.lab.sim.runs import MS, simulate
 from whence.core import ports
 from whence.core.cast import Gossip
 from whence.core.member import Member
+from whence.core.order.messages import Snapshot
 from whence.errors import ConfigError
-from whence.lab.sim.actions import PublishAction
+from whence.lab.sim.actions import Action, Crash, PublishAction
 from whence.lab.sim.run import play
 from whence.lab.sim.scenario import Loaded, load, parse
 from whence.lab.sim.world import World
@@ -87,3 +88,44 @@ def test_invented_members_starve_nobody() -> None:
         member = host.instances[0].member
         assert not [m for m in member.members() if m.startswith("ghost")]
         assert member.ordering.stats.skipped == 0
+
+
+RECEIVER = """
+members = 4
+duration = "14s"
+settle = "10s"
+[cluster]
+tickets = 3
+roles = true
+liars = 1
+order = { causal = 2, reliable = 2 }
+"""
+
+
+class Poisoner(Member):
+    """n3 may only receive. In each snapshot that it gives, others have published so much that nobody has ever seen."""
+
+    ahead = 1000
+
+    def handle(self, input: ports.Input, now: int) -> list[ports.Output]:
+        out = super().handle(input, now)
+        for at, step in enumerate(out):
+            if self.me.startswith("n3#") and isinstance(step, ports.Send) and isinstance(step.message, Snapshot):
+                clock = step.message.clock
+                T = tuple((inc or 1 << 48, seq + self.ahead) for inc, seq in clock.T)
+                lie = msgspec.structs.replace(step.message, clock=msgspec.structs.replace(clock, T=T, past=T))
+                out[at] = ports.Send(step.to, lie, step.reliable)
+        return out
+
+
+@pytest.mark.parametrize("ahead", [1000, 1 << 30], ids=["in bounds", "absurd"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_poisoned_snapshot_costs_nobody_an_event(ahead: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is cut off for it, nobody waits for what was never published, and joiners get in."""
+    monkeypatch.setattr(Poisoner, "ahead", ahead)
+    words: list[Action] = [PublishAction(at=(5000 + 40 * i) * MS, who=f"n{i % 2}", copies=2) for i in range(150)]
+    words += [Crash(at=at * MS, who=who, lasts=300 * MS) for at, who in ((3000, "n1"), (7000, "n2"), (9000, "n1"))]
+    run = simulate(RECEIVER, seed, words, make=Poisoner).clean()
+    assert run.world.tally.acknowledged > 100
+    for host in run.world.hosts.values():
+        assert host.instances[0].member.ordering.stats.skipped == 0

@@ -110,23 +110,11 @@ def test_options_belong_to_the_cluster_named_before(capsys: pytest.CaptureFixtur
     words = "bridge --cluster a --contact x:1 --contact y:1 --trust h:1 --cluster b --contact z:1 --tls d n"
     args = parser().parse_args([*words.split(), "--tickets", "3"])
     [a], b = args.sides, args
-    assert (a.cluster, a.contact, a.tls, a.tickets, a.trust) == ("a", ["x:1", "y:1"], None, 8, ["h:1"])
+    assert (a.cluster, a.contact, a.tls, a.tickets, a.trust) == ("a", ["x:1", "y:1"], None, None, ["h:1"])
     assert (b.cluster, b.contact, b.tls, b.tickets, b.trust) == ("b", ["z:1"], ["d", "n"], 3, [])
     with pytest.raises(SystemExit):
         parser().parse_args(["bridge", "--contact", "x:1", "--cluster", "a"])
     assert "--cluster NAME comes before it" in capsys.readouterr().err
-
-
-def test_whom_to_trust_can_be_said(start: Callable[..., Command]) -> None:
-    trusting, wary = (
-        start("node", "--cluster", name, "--insecure", "--publish", "--json", *trust)
-        for name, trust in (("one", ()), ("two", ("--trust", "127.0.0.1:1")))
-    )
-    for name, node in (("one", trusting), ("two", wary)):
-        address = json.loads(node.notice(r".*has created .*")[0])["address"]
-        asyncio.run(forge(name, address))
-        until(lambda node=node: "mine" in payloads(node), "the last event is there")
-    assert payloads(trusting) == ["forged", "mine"] and payloads(wary) == ["mine"]
 
 
 async def forge(cluster: str, seed: str) -> None:

@@ -19,6 +19,7 @@ from tests.live.net.live import LIMIT, enter, fast, until
 from whence.audit.judge import judge
 from whence.audit.trace import read as read_trace
 from whence.core.clock import address_of
+from whence.core.order.survey.config import MECHANISMS
 from whence.errors import CyclicTopology, DiskError, TraceError, UsageError
 from whence.live.bridge import Bridge, Said, everywhere
 from whence.live.bridge.merge import CROSSINGS, copies_of, merge, merged
@@ -38,6 +39,8 @@ class World:
         self.net = MemoryNetwork()
         self.clusters: dict[str, list[Member]] = {}
         self.trace: Path | None = None
+        self.kinds: dict[str, dict[str, Any]] = {}
+        """By cluster, what is not as usual."""
         self.settings = fast()
         """For crashes: none. A busy machine that stops a process for as long as a fast ring's patience is a crash, too,
         and the ring of three would not survive both (docs/ring.md)."""
@@ -54,22 +57,26 @@ class World:
                 name,
                 [f"{name}0:1"] if n else [],
                 f"{name}{n}:1",
-                transport=self.net,
-                settings=self.settings,
                 trace=self.trace,
+                **self.options(name),
             )
             for n in range(count)
         ]
         self.clusters[name] = await members(self.stack, joins, [answer] * count)
         return self.clusters[name]
 
-    def bridge(self, links: str, directory: Path | None = None, queue_events: int = 65_536, **more: Any) -> Bridge:
+    def options(self, name: str, **settings: Any) -> dict[str, Any]:
+        kind = self.kinds.get(name, {})
+        return {"transport": self.net, **kind, "settings": {**self.settings, **kind.get("settings", {}), **settings}}
+
+    def bridge(
+        self, links: str, directory: Path | None = None, queue_events: int = 65_536, who: int | str = "", **more: Any
+    ) -> Bridge:
         sides = {
             name: {
                 "contacts": [f"{name}0:1"],
-                "listen": f"bridge{links}-{name}:1",
-                "transport": self.net,
-                "settings": {**self.settings, "queue_events": queue_events},
+                "listen": f"bridge{links}{who}-{name}:1",
+                **self.options(name, queue_events=queue_events),
             }
             for name in links
         }
@@ -200,21 +207,6 @@ def test_a_note_that_a_kill_has_cut_short(tmp_path: Path) -> None:
     assert copies_of(tmp_path / "nowhere") == {}
 
 
-async def test_one_bridge_between_three(world: World) -> None:
-    for name in "ABC":
-        await world.cluster(name, 2)
-    async with world.bridge("ABC") as bridge:
-        task = asyncio.create_task(bridge.run())
-        for name in "ABC":
-            world.clusters[name][1].say(everywhere(b"from " + name.encode()))
-        await all_read(world.everybody(), 3)
-        await _stop(task)
-        assert all(cluster.may_publish for cluster in bridge.clusters.values())
-    for cluster in bridge.clusters.values():
-        assert cluster._node.left and not cluster.may_publish, "the tickets are given back"
-    each_once(world.everybody(), [b"from A", b"from B", b"from C"])
-
-
 async def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on(world: World) -> None:
     for name in "ABC":
         await world.cluster(name, 2)
@@ -290,37 +282,95 @@ async def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself(wo
     each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(300) for c in b"ab"])
 
 
-async def test_events_can_be_looked_at_before_they_are_taken(world: World) -> None:
-    async with whence.create("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
-        events = cluster.events()
-        async with cluster.publisher() as seat:
-            for n in range(5):
-                await seat.publish(b"%d" % n)
-                await asyncio.sleep(0)  # a frame each
-        assert [event.payload for event in events.waiting()] == [b"0", b"1", b"2", b"3", b"4"]
-        assert [event.payload for event in await events.batch()] == [b"0"]
-        assert [event.payload for event in await events.batch(3)] == [b"1", b"2", b"3"]
-        assert [event.payload for event in events.waiting()] == [b"4"]
-        assert [event.payload for event in await events.batch(10)] == [b"4"]
-        assert events.waiting() == []
-
-
 def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="causal or reliable"):
+    with pytest.raises(UsageError, match="causal or reliable or probabilistic"):
         Bridge({"A": {"order": "fifo"}, "B": {}})
-    with pytest.raises(UsageError, match="counts by tickets"):
-        Bridge({"A": {"contract": whence.Contract()}, "B": {}})
+    with pytest.raises(UsageError, match="as many addresses"):
+        Bridge({"A": {}, "B": {}}, servers={"A": ["a:1", "b:1"], "B": ["c:1"]})
     with pytest.raises(UsageError, match="two clusters"):
         Bridge({"A": {}})
 
 
-async def test_a_cluster_without_tickets_is_refused_when_the_bridge_is_opened(world: World) -> None:
-    """Not at its first event."""
-    joins: dict[str, Any] = {n: {"listen": f"bridge-{n}:1", "transport": world.net, "settings": fast()} for n in "AB"}
-    joins["B"] |= {"settings": fast(mechanism="vector"), "order": "causal"}
-    with pytest.raises(UsageError, match="B has no tickets"):
-        async with Bridge(joins):
-            raise AssertionError("it was opened")
+@pytest.mark.parametrize("kind", [*MECHANISMS, "contract"])
+async def test_order_is_kept_between_clusters_of_any_kind(world: World, tmp_path: Path, kind: str) -> None:
+    """Tickets, a mechanism or (N, R, K) clocks, tickets with an order that blocks: a chain, judged as one."""
+    async with world:
+        world.trace = tmp_path
+        if kind == "contract":
+            world.kinds["B"] = {"order": "probabilistic", "contract": whence.Contract(entries=16, keys=1)}
+        else:
+            world.kinds["B"] = {"settings": {"mechanism": kind}}
+        for name in "ABC":
+            await world.cluster(name)
+        await world.start(world.bridge("AB"))
+        await world.start(world.bridge("BC"))
+        for n in range(4):
+            world.clusters["ABC"[n % 3]][n % 3].say(everywhere(b"question %d" % n))
+        answers = [b"answer to question %d" % n for n in range(4) for _ in range(6)]
+        payloads = [b"question %d" % n for n in range(4)] + answers
+        await all_read(world.everybody(), len(payloads))
+        each_once(world.everybody(), payloads)
+        assert inversions([m.steps for m in world.everybody()]) == []
+    rows = list(merged(read_trace(tmp_path), copies_of(tmp_path)))
+    report = judge(rows)
+    assert report.ok and report.total.deliveries > 9 * len(payloads), report
+    c0 = next(row.member for row in rows if row.member.startswith("C/C0"))
+    first, *_, last = [n for n, row in enumerate(rows) if row.member == c0 and row.kind == "deliver"]
+    rows[first], rows[last] = (
+        msgspec.structs.replace(rows[a], event=rows[b].event, origin=rows[b].origin)
+        for a, b in ((first, last), (last, first))
+    )
+    assert judge(rows).total.inverted > 0
+
+
+async def test_a_daisy_joins_groups_by_a_cluster_of_their_servers(world: World) -> None:
+    """The survey's daisy: one server a group, and a causal multicast among the servers alone."""
+    world.kinds = {"A": {"settings": {"mechanism": "interval"}}, "D": {"settings": {"mechanism": "vector"}}}
+    for name in "ABC":
+        await world.cluster(name, 2)
+    await world.cluster("D", 1)
+    for name in "ABC":
+        await world.start(world.bridge(name + "D"))
+    for name in "ABC":
+        world.clusters[name][1].say(everywhere(b"question of " + name.encode()))
+    asked = [b"question of " + name for name in (b"A", b"B", b"C")]
+    payloads = asked + [b"answer to " + one for one in asked for _ in range(5)]
+    await all_read(world.everybody(), len(payloads))
+    each_once(world.everybody(), payloads)
+    assert inversions([m.steps for m in world.everybody()]) == []
+
+
+@pytest.mark.parametrize("kinds", [{}, {"B": {"settings": {"mechanism": "vector"}}}], ids=["tickets", "vector"])
+async def test_a_server_that_dies_is_taken_over(world: World, tmp_path: Path, kinds: dict[str, Any]) -> None:
+    """In the middle of its work; and when it is there again, it forwards, and nothing is read twice."""
+    async with world:
+        world.trace, world.kinds = tmp_path, kinds
+        A, B = await world.cluster("A"), await world.cluster("B")
+        servers = {name: [f"bridgeAB{n}-{name}:1" for n in (0, 1)] for name in "AB"}
+        first, second = (world.bridge("AB", who=n, servers=servers) for n in (0, 1))
+        await world.start(first)
+        await world.start(second)
+        await until(lambda: first.gateway.active and not second.gateway.active, "one forwards")
+        for n in range(20):
+            A[n % 3].say(everywhere(b"question %d" % n))
+            B[n % 3].say(everywhere(b"b%d" % n))
+        await until(lambda: len(B[0].payloads) > 22, "some have crossed")
+        for cluster in first.clusters.values():
+            cluster.abandon()
+        await first.__aexit__(None, None, None)
+        for n in range(20, 30):
+            A[n % 3].say(everywhere(b"question %d" % n))
+        payloads = [b"question %d" % n for n in range(30)] + [b"b%d" % n for n in range(20)]
+        payloads += [b"answer to question %d" % n for n in range(30) for _ in range(3)]
+        await until(lambda: all(len(m.payloads) >= len(payloads) for m in world.everybody()), "all", 8 * LIMIT)
+        assert second.gateway.active and sum(s.taken_over for s in second.gateway.stats.values()) > 0
+        await world.start(world.bridge("AB", who=0, servers=servers))
+        await until(lambda: not second.gateway.active, "the first one forwards again")
+        A[0].say(everywhere(b"last"))
+        await until(lambda: all(m.payloads[-1] == b"last" for m in world.everybody()), "the last one is everywhere")
+        each_once(world.everybody(), [*payloads, b"last"])
+        assert inversions([m.steps for m in world.everybody()]) == []
+    assert judge(merged(read_trace(tmp_path), copies_of(tmp_path))).ok
 
 
 def test_the_judge_of_these_tests_can_fail() -> None:

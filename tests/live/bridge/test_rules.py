@@ -320,3 +320,48 @@ def test_a_forged_probe_does_not_end_a_bridge_that_knows_the_others() -> None:
     assert gateway.read("a", EventId(1, 1, 1, "eve:1#1"), probe) == [] and gateway.stats["a"].forged == 1
     with pytest.raises(CyclicTopology):
         gateway.look("a", probe, "other:1#1")
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1), st.booleans()), max_size=60))
+def test_two_servers_lose_nothing_whoever_forwards_when(schedule: list[tuple[int, int, bool]]) -> None:
+    """Whatever they think of each other, as long as one forwards in the end: each event is read once, in order."""
+    clusters = [Cluster(name) for name in "AB"]
+    servers = {c.name: ("x", "y") for c in clusters}
+    pair = [Gateway("AB", f"{n}", servers=servers) for n in (0, 1)]
+    cursors = {(n, c.name): 0 for n in (0, 1) for c in clusters}
+    for n, gateway in enumerate(pair):
+        for name in "AB":
+            gateway.is_member(name, f"{'xy'[n]}#1")
+
+    def forward(n: int, out: list[object]) -> None:
+        for o in out:
+            if isinstance(o, Forward):
+                next(c for c in clusters if c.name == o.to).publish(f"{'xy'[n]}#1", o.payload)
+
+    def carry(n: int, cluster: Cluster) -> None:
+        at = cursors[n, cluster.name]
+        cursors[n, cluster.name] = len(cluster.log)
+        forward(n, [o for event, payload in cluster.log[at:] for o in pair[n].read(cluster.name, event, payload)])
+
+    for what, n, flag in schedule:
+        if what == 0:
+            clusters[n].publish(f"p{flag}#1", everywhere(b"%d" % len(clusters[n].log)))
+        elif what == 1:
+            forward(n, [*pair[n].forwards(flag)])
+        else:
+            carry(n, clusters[flag])
+    for n in (0, 1):
+        forward(n, [*pair[n].forwards(n == 0)])
+    for _ in range(3):
+        for n in (0, 1):
+            for cluster in clusters:
+                carry(n, cluster)
+    born = [str(e) for c in clusters for e, _ in c.log if e.owner.startswith("p")]
+    for cluster in clusters:
+        ids = [said.id for said in cluster.read()]
+        assert sorted(ids) == sorted(born), "each once"
+        for owner in ("p0#1", "p1#1"):
+            for home in "AB":
+                mine = [s for s in cluster.read() if s.origin == owner and s.cluster == home]
+                assert [EventId.parse(s.id).seq for s in mine] == sorted(EventId.parse(s.id).seq for s in mine)

@@ -15,6 +15,7 @@ from whence.audit.conform.scenarios import SCENARIOS, Scenario
 from whence.audit.conform.system import ConformSettings, Failed, System, Unsupported
 from whence.audit.trace import JsonlTrace
 from whence.errors import AdapterError, TraceError, UsageError
+from whence.files import why
 
 PASS, FAIL, NOT_SUPPORTED = "pass", "fail", "not supported"
 
@@ -69,7 +70,7 @@ async def run_suite(
         if trace is not None:
             trace.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TraceError(f"{trace}: cannot write the trace: {error.strerror or error}") from error
+        raise TraceError(f"{trace}: cannot write the trace: {why(error)}") from error
     report = ConformReport(list(command))
     claims: tuple[str, ...] | None = None
     for scenario in SCENARIOS.values():

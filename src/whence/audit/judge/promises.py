@@ -95,6 +95,7 @@ PROMISES: Final[dict[str, OrderPromise]] = {
     "reliable": OrderPromise(
         "no inversion; skips only what no living member holds", {**_CAUSAL, Verdict.OVER_GAP: GAP}, agreement=True
     ),
+    "total": OrderPromise("one sequence for all in this order, no inversion", _CAUSAL),
     "probabilistic": OrderPromise("few inversions, each with an alert", _INTEGRITY, rate=True),
 }
 """Order -> what it promises."""

@@ -20,6 +20,7 @@ from whence.audit.trace.parquet import ENCODINGS, arrow_schema, import_pyarrow
 from whence.audit.trace.read import read
 from whence.audit.trace.schema import Row
 from whence.errors import TraceError, UsageError
+from whence.files import why
 
 
 class TraceWriter(Protocol):
@@ -58,7 +59,7 @@ class _FileTrace(ABC):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = (partial or self.path).open(mode)  # type: ignore[assignment]
         except OSError as error:
-            raise TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}") from error
+            raise TraceError(f"{self.path}: cannot write the trace: {why(error)}") from error
 
     def append(self, row: Row) -> None:
         self._rows.append(row)

@@ -47,6 +47,7 @@ class Dissemination(ABC):
         self._reach = -1
         """With so many others the origin's push reaches everybody: nobody forwards."""
         self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
+        self._digest: Digest | None = None  # of the last round, for those who subscribe
 
     # What the kinds differ in
 
@@ -118,10 +119,12 @@ class Dissemination(ABC):
             if not is_member_id(sender):
                 raise BadMessage(f"subscription of {sender!r}, which is no member id; want address#boot")
             self.view.subscribe(sender, out)
-            self._send([sender], msg.Welcome(self.view.welcome(message.wanted, sender)), out)
+            self._send([sender], msg.Welcome(self.view.welcome(message.wanted, sender), self._digest), out)
         elif type(message) is msg.Welcome:
             self._contacts = []
             self._hear(sender, message.members, out)
+            if message.digest is not None:
+                out.append(msg.Heard(sender, message.digest))
         else:
             self._other(sender, message, now, out)
         return out
@@ -168,6 +171,7 @@ class Dissemination(ABC):
         slept = (now - self.round_at) // self.config.round
         self.round_at += (slept + 1) * self.config.round
         self.stats.rounds += 1
+        self._digest = None if isinstance(digest, tuple) else digest
         self.view.tick(slept + 1, out)
         self._gossip(None, digest, self.view.unsubs(), out)
         for contact in pick(self._contacts, 1, self.rng):

@@ -79,9 +79,10 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """A sample of the answering member's view, itself included."""
+    """A sample of the answering member's view, itself included, and what it had delivered at its last round."""
 
     members: Members[Aged]
+    digest: Digest | None = None
 
 
 Key = tuple[Count | MemberId, ...]

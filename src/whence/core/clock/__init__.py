@@ -23,6 +23,7 @@ from whence.core.clock.event import Key as Key
 from whence.core.clock.event import Packed as Packed
 from whence.core.clock.event import Send as Send
 from whence.core.clock.event import StampedFrame as StampedFrame
+from whence.core.clock.event import TotalFrame as TotalFrame
 from whence.core.clock.event import address_of as address_of
 from whence.core.clock.event import any_life as any_life
 from whence.core.clock.event import are_keys as are_keys

@@ -33,6 +33,7 @@ from whence.core.clock.bounds import (
     PerTenure,
     PerTicket,
     Signature,
+    TicketIndex,
 )
 from whence.core.clock.cct import Entry, Incarnation, Orphan
 from whence.core.clock.probabilistic import Keys, Stamp
@@ -317,6 +318,55 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
         return 24 + len(self.owner) + 9 * len(self.deps) + 20 * len(self.orphans) + len(self.body) + len(self.signature)
 
 
+LAST = (1 << 62) - 1
+"""The clock of a last tick: its owner publishes no more under that tenure."""
+Moment = Annotated[int, msgspec.Meta(ge=0, le=LAST)]
+"""On a Lamport clock."""
+MAX_LOST = 64
+"""Ranges that a frame may name as lost; more: all."""
+
+Log = tuple[int, int]
+"""A tenure: ticket and incarnation."""
+
+
+class Lost(NamedTuple):
+    """What a publisher never had of a ticket, though its vector covers it: after one event, up to another."""
+
+    ticket: TicketIndex
+    after: Entry
+    upto: Entry
+
+
+class TotalFrame(Frame, frozen=True, array_like=True, gc=False, tag=5):
+    """A frame in a cluster with total order: `lamport` is its owner's clock (docs/total.md, rule T1). `lost`: what its
+    vector covers and its owner never had (rule T9); None: perhaps all of it."""
+
+    lamport: Moment = 0
+    lost: Annotated[tuple[Lost, ...], msgspec.Meta(max_length=MAX_LOST)] | None = ()
+
+    @property
+    def log(self) -> Log:
+        """The tenure it belongs to."""
+        return (self.ticket, self.inc)
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Comparable with that of every other frame: by stamp first."""
+        return (self.lamport, self.ticket, self.inc, self.first)
+
+    def check(self) -> None:
+        super().check()
+        for gone in self.lost or ():
+            if gone.ticket >= len(self.deps) or not gone.after < gone.upto or not gone.upto[1]:
+                raise BadFrame(f"no range of events to lack: {gone}")
+
+    def lacks(self, ticket: int, inc: int, seq: int) -> bool:
+        """Its owner never had this event."""
+        if self.lost is None:
+            return True
+        return any(gone.ticket == ticket and gone.after < (inc, seq) <= gone.upto for gone in self.lost)
+
+
 class Digest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a member has delivered: its `T` and the orphans beyond it. It travels with every gossip message, so that a
     lost last event of a burst is missed, and pulled, even when nothing follows it."""
@@ -485,5 +535,5 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
         return 24 + len(self.owner) + self.header + self.named + len(self.body) + len(self.signature)
 
 
-AnyFrame = Frame | FreeFrame | StampedFrame
+AnyFrame = Frame | TotalFrame | FreeFrame | StampedFrame
 """What is published, forwarded, recovered and delivered: under a ticket, or without one."""

@@ -12,7 +12,10 @@ delivered here whose sender has `x` among its keys, in whatever order they came.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import permutations
 from math import comb
 from operator import sub
 from random import Random
@@ -48,6 +51,45 @@ def keys_of(rng: Random, R: int, K: int) -> Keys:
     """Keys for a process: every set is equally likely (PCO17 section 4.1.3)."""
     _check(R, K)
     return unrank(rng.randrange(comb(R, K)), R, K)
+
+
+def even_keys(index: int, R: int, K: int) -> Keys:
+    """Keys of the process number `index`, so that the first N processes share the entries as evenly as can be (PCO17
+    4.1.3, "perfect distribution", for which the paper gives no algorithm). Every `R` processes have the shifts of one
+    set: each entry `K` times. The sets are chosen such that no difference of two entries comes twice, as long as there
+    are any: then no two processes share two entries. For (N, 100, 4) that is so up to N = 600."""
+    block, shift = divmod(index, R)
+    return tuple(sorted((shift + x) % R for x in _shapes(R, K, 1 + block % MAX_SHAPES)[-1]))
+
+
+MAX_SHAPES = 64
+
+
+@lru_cache(maxsize=256)
+def _shapes(R: int, K: int, count: int) -> tuple[Keys, ...]:
+    """The first sets of `even_keys`, whose shifts the processes have. Each entry is the one whose differences to the
+    others were used least, of those the one closest to an even spacing."""
+    _check(R, K)
+    before = _shapes(R, K, count - 1) if count > 1 else ()
+    used = Counter((b - a) % R for shape in before for a, b in permutations(shape, 2))
+    shape = [0]
+    for j in range(1, K):
+        here = used + Counter((b - a) % R for a, b in permutations(shape, 2))
+
+        def cost(x: int, j: int = j, here: Counter[int] = here) -> tuple[int, int, float]:
+            new = Counter((s * (x - y)) % R for y in shape for s in (1, -1))
+            often = [here[d] + n for d, n in new.items()]
+            return max(often), sum(often), abs(x - j * R / K)
+
+        shape.append(min((x for x in range(1, R) if x not in shape), key=cost))
+    return (*before, tuple(shape))
+
+
+def least_used(rng: Random, R: int, K: int, others: Iterable[Keys]) -> Keys:
+    """Keys for a process that comes later: the entries that the others use least, at random among equals."""
+    _check(R, K)
+    used = Counter(x for keys in others for x in keys)
+    return tuple(sorted(sorted(range(R), key=lambda x: (used[x], rng.random()))[:K]))
 
 
 def _check(R: int, K: int) -> None:

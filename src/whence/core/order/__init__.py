@@ -27,4 +27,8 @@ def make(context: OrderContext) -> Ordering[Any, Any]:
         from whence.core.order.probabilistic import ProbabilisticOrdering
 
         return ProbabilisticOrdering(context)
+    if context.config.order == "total":
+        from whence.core.order.total import TotalOrdering
+
+        return TotalOrdering(context)
     return TicketOrdering(context)

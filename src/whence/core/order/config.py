@@ -13,9 +13,9 @@ from whence.errors import ConfigError
 
 FREE_ORDERS = ("unordered", "fifo", "probabilistic")
 """What a member of a cluster with a contract, so without tickets, can have."""
-TICKET_ORDERS = ("unordered", "fifo", "causal", "reliable")
+TICKET_ORDERS = ("unordered", "fifo", "causal", "reliable", "total")
 """What a member of a cluster with tickets can have."""
-OrderName = Literal["unordered", "fifo", "causal", "reliable", "probabilistic"]
+OrderName = Literal["unordered", "fifo", "causal", "reliable", "probabilistic", "total"]
 Recovery = Literal["off", "R1", "Rk"]
 Replacement = Literal["fifo", "age"]
 ORDERS: tuple[str, ...] = get_args(OrderName)
@@ -31,7 +31,10 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     order: OrderName = "causal"
     """`unordered`: at first sight. `fifo`: per publisher. `causal`: never an effect before its cause, what cannot be
     had in time is skipped. `reliable`: as causal, but blocks rather than skips. `probabilistic`: as causal but for a
-    small share, in a cluster without tickets."""
+    small share, in a cluster without tickets. `total`: as reliable, and in one sequence with all others in this order
+    (docs/total.md)."""
+    total: bool = False
+    """The cluster has total order for who wants it: its frames carry stamps, its voters keep logs."""
     tickets: int
     """`n`, the entries of the clock: header bytes and check time grow with it."""
     # As in `Settings`, computed: times in nanoseconds, sizes in frames and bytes.
@@ -68,6 +71,16 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     cuts off honest peers of a busy cluster after a partition."""
 
     @property
+    def blocking(self) -> bool:
+        """It waits for what is missing instead of skipping it."""
+        return self.order in ("reliable", "total")
+
+    @property
+    def joins(self) -> str:
+        """What a joiner must have been made for, too: the kind, and total order."""
+        return f"{self.kind} and total order" if self.total else self.kind
+
+    @property
     def kind(self) -> str:
         """The kind of cluster: `tickets`, `no tickets` (it has a contract), or the name of a mechanism."""
         return self.mechanism or ("tickets" if self.contract is None else "no tickets")
@@ -88,10 +101,15 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.replacement == "age" and self.kind != "tickets":
             raise ConfigError(f"replacement age needs tickets: this cluster is {self.kind}")
-        if self.once and self.order == "reliable":
-            raise ConfigError("order reliable cannot ask only once: it blocks until what is missing is there")
+        if self.total and self.kind != "tickets":
+            raise ConfigError(f"total order needs tickets: this cluster is {self.kind}")
+        if self.order == "total" and not self.total:
+            raise ConfigError("order total needs a cluster that was created with total=True: its voters keep the logs")
+        if self.once and self.blocking:
+            raise ConfigError(f"order {self.order} cannot ask only once: it blocks until what is missing is there")
         for name in self.__struct_fields__:
             value = getattr(self, name)
             need(type(value) is not int or value >= 1, f"{name} must be at least 1, not {value}")
-        if self.order == "reliable" and self.recovery == "off":
-            raise ConfigError("order reliable needs recovery R1 or Rk: it blocks until what is missing is pulled back")
+        if self.blocking and self.recovery == "off":
+            why = "it blocks until what is missing is pulled back"
+            raise ConfigError(f"order {self.order} needs recovery R1 or Rk: {why}")

@@ -19,6 +19,7 @@ import random
 from bisect import bisect_left
 from functools import lru_cache
 from math import ceil, erfc, exp, log, pi, sqrt
+from typing import Literal
 
 import msgspec
 
@@ -102,12 +103,20 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """Deliveries that Algorithm 5 looks back on; default `4 X` and at least 64. Longer misses less and costs time."""
     move: bool = True
     """A broken contract makes the member begin a generation with more entries."""
+    assignment: Literal["random", "even"] = "random"
+    """Which entries a member increments: drawn at random, or as evenly as it can know (PCO17 4.1.3): the founders by
+    their place in the list, all others what the owners known use least."""
+    repair: bool = False
+    """An alert of Algorithm 5 starts an anti-entropy (PCO17 4.2): `k` members are asked for all that they have and this
+    one has not. What is missing comes sooner; answers overtake gossip, so there are a few errors more."""
 
     def __post_init__(self) -> None:
         error, size, most = self.target_error, self.header_bytes, BYTES_PER_ENTRY * MAX_ENTRIES
         need(error is None or size is None, "contract: give target_error or header_bytes, not both")
         need(error is None or 0 < error <= 1, f"contract: target_error is {error}; want more than 0, at most 1")
         need(size is None or 16 <= size <= most, f"contract: header_bytes is {size}; want 16 to {most}")
+        chosen = self.assignment in ("random", "even")
+        need(chosen, f"contract: assignment is {self.assignment!r}; want random or even")
         need(self.rate > 0, f"contract: rate is {self.rate}; want more than 0")
         need(self.delay > 0, f"contract: delay is {self.delay}; want more than 0")
         need(self.jitter is None or self.jitter >= 0, f"contract: jitter is {self.jitter}; want 0 or more")

@@ -46,10 +46,11 @@ from whence.core.clock import (
     Key,
     MemberId,
     Range,
+    TotalFrame,
     check_vector,
 )
 from whence.core.clock.cct import merge
-from whence.core.clock.event import around_seq, encode
+from whence.core.clock.event import MAX_LOST, Lost, around_seq, encode
 from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
 from whence.core.order.outputs import Arrived, Blocked, Dropped, MissingRange, OrderOutput
@@ -114,9 +115,13 @@ class TicketOrdering(Ordering[int, Frame]):
     def __init__(self, context: OrderContext) -> None:
         super().__init__(context)
         config = self.config
+        if self.lamport is not None:
+            self.frame_type = TotalFrame
+        self.lost: list[Lost] = []
+        """What own frames name as lost (docs/total.md, rule T9)."""
         self.early = config.order == "unordered"
         self.own_only = config.order in ("unordered", "fifo")
-        self.blocking = config.order == "reliable"
+        self.blocking = config.blocking
         self.clock = CctClock(config.tickets, exact=not self.own_only)
         self.past: tuple[Entry, ...] = tuple(self.clock.T)  # weak orders only: what was delivered, with all its past
         self.held: dict[Key, _HeldFrame] = {}
@@ -150,7 +155,14 @@ class TicketOrdering(Ordering[int, Frame]):
         # In every frame, not once: who has skipped the one that named an orphan must not take it after this one.
         orphans = tuple((t, i, s) for (t, i), s in self.clock.orphans.items())
         prior = self._last_own if first == 1 else None
-        return Frame(ticket, inc, first, len(payloads), self.me, deps, orphans, encode(payloads), prior)
+        body = encode(payloads)
+        if self.lamport is None:
+            return Frame(ticket, inc, first, len(payloads), self.me, deps, orphans, body, prior)
+        self.lamport.now += 1  # rule T1
+        few = not self.own_only and len(self.lost) <= MAX_LOST
+        lost = tuple(self.lost) if few else None
+        at = self.lamport.now
+        return TotalFrame(ticket, inc, first, len(payloads), self.me, deps, orphans, body, prior, b"", at, lost)
 
     def _deliver_own(self, frame: Frame, now: int, out: list[OrderOutput]) -> None:
         self._last_own = (frame.ticket, frame.inc, frame.first + frame.count - 1)
@@ -163,6 +175,11 @@ class TicketOrdering(Ordering[int, Frame]):
     # -- receive ------------------------------------------------------------------------------------------------
 
     def _vet(self, frame: Frame, sender: MemberId) -> None:
+        if self.lamport is not None:
+            stamp, now = frame.lamport, self.lamport.now  # type: ignore[attr-defined]  # a TotalFrame
+            if now and stamp > now + self.config.max_jump:
+                raise AbsurdClock(f"a stamp of {stamp}, {stamp - now} ahead of all known")
+            self.lamport.saw(stamp)
         if len(frame.deps) != self.config.tickets:
             raise BadFrame(
                 f"frame for ticket {frame.ticket} of {len(frame.deps)} in a cluster of {self.config.tickets}"
@@ -383,7 +400,16 @@ class TicketOrdering(Ordering[int, Frame]):
                 self._skipped = True
             self._deliver(frame, bool(missing), now, out, handed=held.delivered)
 
+    def _note_given_up(self, ranges: Sequence[Range], reason: str, out: list[OrderOutput]) -> None:
+        super()._note_given_up(ranges, reason, out)
+        for ticket, inc, first, last in ranges if self.lamport is not None and len(self.lost) <= MAX_LOST else ():
+            at = self.clock.T[ticket]
+            self.lost.append(Lost(ticket, at if inc > at[0] else (inc, first - 1), (inc, last)))
+
     # -- time ---------------------------------------------------------------------------------------------------
+
+    def _had(self, frame: Frame) -> bool:
+        return self.clock.has(*frame.key)
 
     def _wake(self, now: int, out: list[OrderOutput]) -> None:
         if self.pursuits.next_at is not None and self.pursuits.next_at <= now:
@@ -460,6 +486,16 @@ class TicketOrdering(Ordering[int, Frame]):
             return None
         return Digest(tuple(self.clock.T), tuple((t, i, s) for (t, i), s in self.clock.orphans.items()))
 
+    def vouches(self, said: object, state: OrderState, orphans: bool) -> bool:
+        if not isinstance(state, TicketState):
+            return True  # `load` refuses it
+        if not isinstance(said, Digest):
+            return False
+        known = {(t, inc): seq for t, (inc, seq) in enumerate(said.T)} | {(t, inc): seq for t, inc, seq in said.orphans}
+        claimed = [(t, *entry) for vector in (state.T, state.past) for t, entry in enumerate(vector)]
+        claimed += state.orphans if orphans else ()
+        return all(seq <= known.get((t, inc), 0) for t, inc, seq in claimed)
+
     def _source(self, of: int, inc: int) -> MemberId | None:
         return self.owners.tables[of].get(inc)
 
@@ -501,6 +537,8 @@ class TicketOrdering(Ordering[int, Frame]):
     def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
         """What the clock does not cover was held back: it arrives again."""
         assert isinstance(frame, Frame)
+        if self.lamport is not None:
+            self.lamport.saw(frame.lamport)  # type: ignore[attr-defined]  # a TotalFrame
         if self.clock.has(*frame.key):
             return super().keep(frame, sender, now)
         return self.receive(frame, sender, 0, now, recovered=True)

@@ -12,7 +12,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from whence.core.clock import (
 )
 from whence.core.clock.bounds import keep_last
 from whence.core.clock.event import decode_payloads
+from whence.core.clock.logs import Lamport
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import HANDED_OVER, AckRecover, AnySpan, OrderState, Recover
 from whence.core.order.outputs import (
@@ -86,6 +87,8 @@ class OrderContext(NamedTuple):
     sample: Callable[[int], Sequence[MemberId]]
     """At most so many of them, at random."""
     seal: Seal | None = None
+    lamport: Lamport | None = None
+    """Where the cluster has total order (docs/total.md)."""
 
 
 class Numbering(NamedTuple):
@@ -107,7 +110,7 @@ class Ordering(ABC, Generic[O, F]):
     """The order layer of one member: frames in, deliveries out. `O` is what frames are counted by: a ticket, or an
     owner."""
 
-    frame_type: ClassVar[type[Any]]
+    frame_type: type[Any]
     """The kind of frame that this layer takes."""
     held: Mapping[Any, Any]
     """Frames received and not deliverable yet, by key."""
@@ -115,7 +118,7 @@ class Ordering(ABC, Generic[O, F]):
     """It waits for missing events instead of skipping them (`reliable`)."""
 
     def __init__(self, context: OrderContext) -> None:
-        self.me, self.config, self.rng, self.members, sample, self.seal = context
+        self.me, self.config, self.rng, self.members, sample, self.seal, self.lamport = context
         config = self.config
         aging = config.replacement == "age"
         self.buffer: RecoveryBuffer[Any, Any] = RecoveryBuffer(config.buffer, config.buffer_bytes, aging)
@@ -124,6 +127,9 @@ class Ordering(ABC, Generic[O, F]):
         self.joining = True  # there is no clock yet: nothing is delivered, what arrives waits
         self.answered: dict[str, int] = {}
         """Bytes of the answers that an address got in this round."""
+        self.repeated: dict[str, int] = {}
+        """Frames that came before and that an address has brought again in this round. Above `GIVEN_FRAMES` they are
+        dropped: to check a signature costs a tenth of a millisecond, and whoever takes them spreads them again."""
         self.stats = OrderStats()
         self.held_bytes = 0
         self._lobby: dict[FrameKey[O], tuple[F, MemberId, int]] = {}
@@ -181,6 +187,10 @@ class Ordering(ABC, Generic[O, F]):
         """What of a count is missing up to a number, and not in hand."""
 
     @abstractmethod
+    def _had(self, frame: F) -> bool:
+        """It is delivered or given up."""
+
+    @abstractmethod
     def _wake(self, now: int, out: list[OrderOutput]) -> None:
         """As `wake`, once joined."""
 
@@ -195,6 +205,11 @@ class Ordering(ABC, Generic[O, F]):
         """The state for a joiner. `weaker`: the joiner's order promises more than this member's. `UsageError`: this
         member cannot admit others."""
         return self.state()
+
+    def vouches(self, said: object, state: OrderState, orphans: bool) -> bool:
+        """Whoever has this digest knows of all that was published by this state, and of its `orphans`. (Without tickets
+        a digest has a part of the owners only: it vouches for all.)"""
+        return True
 
     # -- tickets; without them there is nothing to do -----------------------------------------------------------
 
@@ -258,17 +273,22 @@ class Ordering(ABC, Generic[O, F]):
         """Raise a `BadFrame` for what no honest peer sends, before the frame is kept or forwarded. The wire has checked
         that it does not contradict itself (`frame.check`). False: it is not taken here, but nobody is to blame. How far
         ahead of all known a timestamp is depends on who knows what, so forwarding an absurd one is no fault."""
-        if not isinstance(frame, self.frame_type):
+        if type(frame) is not self.frame_type:
             raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
         if frame.count > self.config.max_frame_events:
             raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
+        if self.seal is not None and not self.joining and self._had(frame):
+            count = self.repeated[address_of(sender)] = self.repeated.get(address_of(sender), 0) + 1
+            if count > GIVEN_FRAMES:
+                self.stats.duplicate_frames += 1
+                return False
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         if frame.owner == self.me:  # forged, or so old that all have it: others would blame this member for it
             self.stats.duplicate_frames += 1
             return False
         try:
-            self._vet(frame, sender)
+            self._vet(frame, sender)  # type: ignore[arg-type]  # it is one
         except AbsurdClock:
             if frame.owner == sender:
                 raise
@@ -401,7 +421,7 @@ class Ordering(ABC, Generic[O, F]):
             self.stats.unanswered += 1
             return []
         for wanted in message.ranges[: self.config.max_ranges]:
-            found = self.buffer.find(wanted)
+            found = self._find(wanted)
             if not found:
                 lacks.append(wanted)
             for frame in found:
@@ -415,6 +435,10 @@ class Ordering(ABC, Generic[O, F]):
         self.stats.answers_given += len(frames)
         self.answered[address] = self.answered.get(address, 0) + size
         return [Send(sender, AckRecover(message.nonce, tuple(frames.values()), tuple(lacks)), reliable=size > DATAGRAM)]
+
+    def _find(self, wanted: AnySpan) -> list[F]:
+        """The frames in hand that hold an event of the range, in order."""
+        return self.buffer.find(wanted)
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
         """ACKRECOVER: as `receive`, for each frame."""
@@ -466,9 +490,11 @@ class Ordering(ABC, Generic[O, F]):
         return out
 
     def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
-        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`: others may still need it."""
+        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`, where there is room: others may still need
+        it. What is there is as young, or whoever gives it would push the copies of others out."""
         assert isinstance(frame, self.frame_type)
-        self.buffer.add(_key(frame), frame)
+        if self.buffer.room(frame.size):
+            self.buffer.add(_key(frame), frame)
         return []
 
     def _until(self, key: FrameKey[O]) -> int | None:
@@ -554,6 +580,10 @@ class OwnersLayer(Ordering[str, OF], Generic[OF, C]):
         gone = next((o for o, c in self.cursors.items() if o not in there and not c.early), None)
         del self.cursors[gone if gone is not None else next(iter(self.cursors))]
         self.stats.forgotten += 1
+
+    def _had(self, frame: OF) -> bool:
+        cursor = self.cursors.get(frame.owner)
+        return cursor is not None and _key(frame)[2] <= cursor.taken
 
     def _gaps(self, of: MemberId, inc: int, upto: int) -> list[Span[str]]:
         cursor = self.cursors.get(of)

@@ -9,6 +9,7 @@ import msgspec
 from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Orphan, Packed
 from whence.core.clock.bounds import (
     MAX_STATE_BYTES,
+    MAX_WHOLE_STATE,
     Count,
     Items,
     PerOwner,
@@ -17,7 +18,8 @@ from whence.core.clock.bounds import (
     Text,
     TicketIndex,
 )
-from whence.core.clock.event import MAX_OLDER, StampBytes
+from whence.core.clock.event import MAX_OLDER, Moment, StampBytes
+from whence.core.clock.logs import Logs, Telling
 
 AnySpan = tuple[TicketIndex | MemberId, Count, Count, Count]
 """`(ticket, incarnation, first, last)`: events; without tickets `(owner, 0, first, last)`: frames."""
@@ -71,6 +73,23 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=68):
     clock: OrderState
     coordinators: PerTicket[tuple[TicketIndex, MemberId]]
     state: Annotated[bytes, msgspec.Meta(max_length=MAX_STATE_BYTES)]
+    more: Annotated[Count, msgspec.Meta(le=MAX_WHOLE_STATE)] = 0
+    """Bytes that the state has beyond these: the joiner asks for one part after the other."""
+
+
+class StateRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=73):
+    """More of the state of the snapshot `token`, from byte `at` on."""
+
+    token: Text
+    at: Count
+
+
+class StatePart(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=74):
+    """A part of a state, from byte `at` on."""
+
+    token: Text
+    at: Count
+    state: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_STATE_BYTES)]
 
 
 class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -86,6 +105,28 @@ class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
     owners: PerTenure[tuple[TicketIndex, Count, MemberId]]
     ahead: PerTenure[Key] = ()
     """Unordered only: frames delivered although something before them is still missing."""
+
+
+class LogVote(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a voter has promised of logs, for its disk (docs/total.md, rule T11)."""
+
+    council: Count
+    now: Logs
+    begun: Logs
+
+
+class TotalState(TicketState, frozen=True, array_like=True, gc=False, tag=4):
+    """Of a member in total order, at one position of the one sequence (docs/total.md, rule T12). Its clock is what is
+    settled there."""
+
+    position: Moment = 0
+    count: Count = 0
+    generation: Count = 0
+    over: PerTicket[Count] = ()
+    closed: PerTenure[tuple[TicketIndex, Count, Count]] = ()
+    floors: PerTicket[tuple[TicketIndex, Count]] = ()
+    lamport: Moment = 0
+    vote: LogVote | None = None
 
 
 class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -138,9 +179,9 @@ class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3
         return self.mechanism
 
 
-OrderState = TicketState | FreeState | StampedState
+OrderState = TicketState | TotalState | FreeState | StampedState
 """What an order layer goes on from after a restart, or a joiner from a snapshot. `kind` is that of its cluster, as
 `OrderConfig.kind` has it."""
 
 
-OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot
+OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot | StateRequest | StatePart | Telling

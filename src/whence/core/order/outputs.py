@@ -46,6 +46,8 @@ class Deliver(_Out, frozen=True, gc=False):
     would look at."""
     payloads: list[bytes] | None = None
     """`frame.payloads()`, where checking the frame has just decoded them."""
+    place: int = 0
+    """Total order: the number of the frame's first event in the one sequence. 0: in no sequence."""
 
 
 class Dropped(_Out, frozen=True, gc=False):
@@ -78,6 +80,14 @@ class GaveUp(_Out, frozen=True, gc=False):
     reason: str
 
 
+class Behind(_Out, frozen=True, gc=False):
+    """Total order: this life cannot go on without a hole in its sequence. A new one begins with a snapshot. `how`:
+    `jumped` (what it lacks nobody holds any more) or `forked` (the ring was founded anew without what it has)."""
+
+    how: str
+    reason: str
+
+
 class Moved(_Out, frozen=True, gc=False):
     """The member publishes under another (N, R, K) clock from now on; `own`: it was its own decision."""
 
@@ -100,7 +110,7 @@ class Contracted(_Out, frozen=True, gc=False):
     """X, measured: frames delivered here that a frame's owner had not delivered when it sent it."""
 
 
-Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | GaveUp | Moved | Contracted
+Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | GaveUp | Behind | Moved | Contracted
 """What a member hands on as it is."""
 OrderOutput = Send | Notice
 
@@ -145,10 +155,14 @@ class Blocked:
     """When it is delivered over the gap; None: it waits for as long as it takes."""
     short: int = 0
     """Probabilistic order: about so many frames, of owners unknown, are missing by the clock."""
+    waits: str = ""
+    """Total order: received, and waiting for its place; for what."""
 
     def __str__(self) -> str:
         if self.state != "held":
             return f"{self.event}: {self.state}"
+        if self.waits:
+            return f"{self.event}: held for {self.waits}"
         until = "for as long as it takes" if self.until_ns is None else f"until {self.until_ns / 1e9:.3f} s"
         what = "; ".join(map(str, self.missing)) or f"about {self.short} frames of owners unknown"
         return f"{self.event}: held {until} for {what}"
@@ -175,6 +189,7 @@ class OrderStats:
     alerts_covered: int = 0
     """Frames delivered with an alert of PCO17 Algorithm 4 (those of Algorithm 5, the next, among them)."""
     alerts_witnessed: int = 0
+    repairs: int = 0  # anti-entropies that an alert has started
     raised: int = 0  # frames delivered although the clock was short: counts were raised to what the frame claims
     moves: int = 0
     carried: int = 0  # events that came on the back of another frame (first generation)

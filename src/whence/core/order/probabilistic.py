@@ -33,6 +33,9 @@ delivered when          received     taken counts suffice
 alerts                  no           no    Algorithms 4, 5
 ======================  ===========  ====  =============
 
+An alert of Algorithm 5 starts an anti-entropy (PCO17 4.2), at most one in `time_to_terminate`: the frame came late, so
+others may be late, too. `k` members are asked for what they hold beyond all that is taken here.
+
 Members of the weaker orders stamp with the highest vector that they have seen, so that others can order by it. At most
 `MAX_OWNERS` owners are remembered; those silent longest and not in the view are forgotten first. Once one was
 forgotten, the missing frames of an owner that seems new are skipped without counting them.
@@ -41,14 +44,25 @@ forgotten, the missing frames of an owner that seems new are skipped without cou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import sub
 
 from whence.core.clock import GENESIS, FreeFrame, MemberId, Packed, are_keys
 from whence.core.clock.bounds import earliest
 from whence.core.clock.event import encode
-from whence.core.clock.probabilistic import Alerts, Delivery, Keys, Pending, ProbabilisticClock, Stamp, Watch, keys_of
+from whence.core.clock.probabilistic import (
+    Alerts,
+    Delivery,
+    Keys,
+    Pending,
+    ProbabilisticClock,
+    Stamp,
+    Watch,
+    even_keys,
+    keys_of,
+    least_used,
+)
 from whence.core.order.contract import MAX_ENTRIES, Contract, Overseer
 from whence.core.order.layer import MAX_GIVEN_UP, MAX_OWNERS, Cursor, OrderContext, OwnersLayer
 from whence.core.order.messages import AnySpan, FreeState, GenerationState, OrderState, OwnerState
@@ -289,6 +303,8 @@ class KeyCursor(Cursor):
         return cursor
 
 
+REPAIR = 64
+"""Frames of one owner that an anti-entropy asks for."""
 MAX_WAITING_BYTES = 1 << 20
 """Frames in a snapshot; what does not fit the joiner recovers."""
 
@@ -308,6 +324,10 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self.weak = config.order in ("unordered", "fifo")
         self.queue = Generations(*self.contract.size, self.contract.lookback)
         self.draw: Callable[[int, int], Keys] = lambda R, K: keys_of(rng, R, K)
+        if self.contract.assignment == "even":
+            self.draw = self._even
+        self.place: int | None = None  # among the founders
+        self._repair_at = 0
         self.keys: Keys = ()
         self.held: dict[FrameKey[str], Held] = {}
         self.number = 0
@@ -316,6 +336,16 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self._ahead: dict[FrameKey[str], bool] = {}
         self._settle = 4 * self._patience
         self.overseer = Overseer(self.contract, rng, self._patience)
+
+    def found(self, others: Sequence[MemberId]) -> None:
+        self.place = sorted({self.me, *others}).index(self.me)
+
+    def _even(self, R: int, K: int) -> Keys:
+        current = self.queue.current.id
+        taken = [c.keys for c in self.cursors.values() if c.generation == current]
+        if self.place is not None and not any(taken):
+            return even_keys(self.place, R, K)
+        return least_used(self.rng, R, K, taken)
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -519,6 +549,15 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
                     self.overseer.gauge.alerted()
             if not held.handed:
                 self._hand_up(held, over_gap, alert, out)
+            if alert == 5 and self.contract.repair and self.queue.now >= self._repair_at:
+                self._repair(out)
+
+    def _repair(self, out: list[OrderOutput]) -> None:
+        """Of the owners that moved last, since what is late is of the last propagation time."""
+        self._repair_at = self.queue.now + self.config.time_to_terminate_ns
+        newest = islice(reversed(self.cursors.items()), self.config.max_ranges)
+        self.stats.repairs += 1
+        out += self.pursuits.compare([(o, 0, c.taken + 1, c.taken + REPAIR) for o, c in newest if o != self.me])
 
     def _hand_up(self, held: Held, over_gap: bool, alert: int, out: list[OrderOutput]) -> None:
         if self.weak:

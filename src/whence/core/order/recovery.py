@@ -112,6 +112,10 @@ class RecoveryBuffer(Generic[O, F]):
             self.evicted += 1
         return True
 
+    def room(self, size: int) -> bool:
+        """A frame of this size fits, and none has to leave for it."""
+        return len(self._frames) < self.bound and self.bytes + size <= self.bound_bytes
+
     def _victim(self) -> FrameKey[O]:
         """What leaves a full buffer, to be removed."""
         return self._order.popleft() if self._by_age is None else heapq.heappop(self._by_age)[1]
@@ -187,7 +191,7 @@ class Pursuits(Generic[O]):
         self.rng = rng
         self.sample = sample
         self.owner: Callable[[O, int], MemberId | None] = owner
-        self.blocking = config.order == "reliable"
+        self.blocking = config.blocking
         self.by_count: dict[Count[O], Pursuit] = {}
         self._told: dict[MemberId, dict[Count[O], None]] = {}  # of each peer, what only its digests speak of
         self.nonces: dict[int, None] = {}
@@ -314,14 +318,23 @@ class Pursuits(Generic[O]):
             chosen[peer] = None
         return tuple(chosen)
 
+    def compare(self, ranges: Sequence[Span[O]]) -> list[OrderOutput]:
+        """An anti-entropy: ask some members for all that they hold of these."""
+        message = Recover(self._nonce(), tuple(ranges[: self.config.max_ranges]))
+        targets = self.sample(self.config.k) if ranges and self.config.recovery != "off" else ()
+        return [Send(peer, message) for peer in targets]
+
+    def _nonce(self) -> int:
+        nonce = self.rng.getrandbits(48)
+        self.nonces[nonce] = None
+        keep_last(self.nonces, MAX_NONCES)
+        return nonce
+
     def _send(self, targets: tuple[MemberId, ...], ranges: list[Span[O]], out: list[OrderOutput]) -> None:
         for start in range(0, len(ranges), self.config.max_ranges):
             part = tuple(ranges[start : start + self.config.max_ranges])
-            nonce = self.rng.getrandbits(48)
-            self.nonces[nonce] = None
-            keep_last(self.nonces, MAX_NONCES)
             out.append(Asked(part, targets))
-            message = Recover(nonce, part)
+            message = Recover(self._nonce(), part)
             out.extend(Send(peer, message) for peer in targets)
 
     def progress(self, ticket: O, inc: int, now: int) -> None:

@@ -17,6 +17,7 @@ import msgspec
 import whence.core.ring.messages as msg
 from whence.core.clock import NEVER, Entry, Incarnation, MemberId, Send
 from whence.core.clock.bounds import keep_last
+from whence.core.clock.logs import Lamport
 from whence.core.ring.config import RingConfig, between, distance
 
 
@@ -463,6 +464,8 @@ class Context:
         """Tenures this process has had or declined: it never takes one of them again."""
         self.seq = 0  # the last event published under the tenure
         self.turned_away = -1  # when somebody was last refused because all tickets are taken
+        self.lamport = Lamport()
+        """The clock of the total order (docs/total.md); without one it stands at 0."""
         self.now = 0
         self.out: list[RingOutput] = []
         self.inbox: list[msg.RingMessage] = []  # what this process tells itself: received before the step ends

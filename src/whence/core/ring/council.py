@@ -22,6 +22,8 @@ from typing import Literal
 
 import whence.core.ring.messages as msg
 from whence.core.clock import NEVER, MemberId, address_of, any_life
+from whence.core.clock.logs import Lamport, Logs, Report
+from whence.core.clock.logs import merged as merged_logs
 from whence.core.ring.base import Applicant, Founding, Ring, agreed_epoch
 from whence.core.ring.config import RingConfig, between, distance
 from whence.core.ring.context import (
@@ -38,6 +40,7 @@ from whence.core.ring.context import (
     Vote,
     floor_of,
 )
+from whence.core.ring.logs import Archive, LogKeeper
 
 NONE = msg.Council(0, (), ())
 """No council is known."""
@@ -211,6 +214,7 @@ class CouncilLease:
 
 
 NO_BALLOT = msg.Ballot(0, "")
+_LEADING = msg.Prepare | msg.Higher | msg.Accept | msg.Close | msg.End
 
 
 @dataclass
@@ -268,6 +272,7 @@ class Voting:
         self.still_until: int | None = None  # PREPARE was answered: until then it stands still (rule C8)
         self.closed_at = 0  # when it accepted the next council
         self.early: list[tuple[MemberId, msg.Sit]] = []
+        self.logs: LogKeeper | None = None  # where there is total order
         councils.when_new.append(self._retire)
 
     @property
@@ -287,8 +292,10 @@ class Voting:
         table, rested = book.table(self.ctx.now), not self.silent
         return Vote(book.council, book.ballot, book.accepted, table._replace(seats=()), rested and not table.seats)
 
-    def begin(self, council: msg.Council, table: msg.Ledger) -> None:
+    def begin(self, council: msg.Council, table: msg.Ledger, logs: Logs | None = None) -> None:
         """A council begins with what a quorum of the last one knew; vouches that run get a whole lease (rule C7)."""
+        if self.logs is not None:
+            self.logs.begin(council.number, logs or Logs())
         book = Book(council, era=table.era, rows={row.ticket: row for row in table.rows})
         for holder in table.seats:
             book.running.setdefault(holder.ticket, {})[holder] = self.ctx.now + self.lease
@@ -305,7 +312,10 @@ class Voting:
             self.book = None
 
     def changed(self) -> None:
-        self.ctx.say(Remember())
+        if self.logs is not None:
+            self.logs.save()
+        else:
+            self.ctx.say(Remember())
 
     # --- when it speaks ---
 
@@ -371,7 +381,9 @@ class Voting:
         book.running[holder.ticket] = {holder: self.ctx.now + self.lease}
         if new:
             self.changed()
-        self.councils.answer(sender, msg.Vouch(m.council, m.nonce, self.councils.me.member))
+        if self.logs is not None:
+            self.logs.vouched(holder, m.seq, m.clock)
+        self.councils.answer(sender, msg.Vouch(m.council, m.nonce, self.councils.me.member, self.ctx.lamport.now))
 
     def newest(self, row: msg.TicketRow, holder: msg.Holder) -> bool:
         """Never an older incarnation, never one in two hands (rule C3)."""
@@ -473,7 +485,7 @@ class Seat:
         holder, _ = ctx.sitting()
         nonce = ctx.next_nonce()
         self.lease.polled(nonce, ctx.now)
-        self.councils.tell_all(msg.Sit(self.councils.now.number, nonce, holder.tenure, ctx.seq))
+        self.councils.tell_all(msg.Sit(self.councils.now.number, nonce, holder.tenure, ctx.seq, ctx.lamport.now))
         ctx.after(int(self.POLL * ctx.config.round_ns), Timer.POLL)
 
     def poll_again(self) -> None:
@@ -490,6 +502,7 @@ class Seat:
         if ctx.holder is None:
             return
         self.lease.vouched(m.council, m.voter, m.nonce, ctx.now)
+        ctx.lamport.saw(m.clock)
         if ctx.state is State.PROBATION and ctx.now < self.lease.end():
             ctx.stop(Timer.PROBATION)
             ctx.own()
@@ -717,6 +730,7 @@ class Proposal:
     accepted: set[MemberId] = field(default_factory=set)
     value: tuple[msg.Voter, ...] = ()
     table: msg.Ledger = field(default_factory=lambda: msg.Ledger(0, (), ()))
+    logs: Logs | None = None
 
 
 class Reform:
@@ -821,7 +835,8 @@ class Reform:
             self._tell_begin(sender, book)
 
     def _tell_begin(self, to: MemberId, book: Book) -> None:
-        self.councils.answer(to, msg.Begin(book.council, book.table(self.ctx.now)))
+        logs = self.voting.logs.begun if self.voting.logs is not None else None
+        self.councils.answer(to, msg.Begin(book.council, book.table(self.ctx.now), logs))
 
     def on_volunteer(self, sender: MemberId, m: msg.Volunteer) -> None:
         if len(self.volunteers) >= self.MAX_VOLUNTEERS:
@@ -917,6 +932,8 @@ class Reform:
         if p is None or (p.council, p.ballot) != (m.council, m.ballot) or p.value:
             return
         p.promises[m.voter] = m
+        if self.voting.logs is not None and m.logs is not None:
+            self.voting.logs.lacking(m.logs.rows, sender)
         if len(p.promises) >= p.expected:
             self.prepared()
 
@@ -929,8 +946,10 @@ class Reform:
             return
         p.value = self.decree(p)
         p.table = merged(promise.table for promise in p.promises.values())
+        if self.voting.logs is not None:
+            p.logs = merged_logs(promise.logs or Logs() for promise in p.promises.values())
         for voter in self.asked(p, book):
-            self.councils.tell(voter, msg.Accept(p.council, p.ballot, p.value))
+            self.councils.tell(voter, msg.Accept(p.council, p.ballot, p.value, p.logs))
 
     def decree(self, p: Proposal) -> tuple[msg.Voter, ...]:
         """What the highest ballot among the promises has accepted, if anything (Paxos)."""
@@ -948,7 +967,7 @@ class Reform:
         old = self.councils.recent.get(p.council, book.council.voters if book and book.number == p.council else ())
         if self.councils.enough(old, p.accepted):
             self.give_up()
-            begin = msg.Begin(msg.Council(p.council + 1, p.value, old), p.table)
+            begin = msg.Begin(msg.Council(p.council + 1, p.value, old), p.table, p.logs)
             for voter in dict.fromkeys((*p.value, *old)):
                 self.councils.tell(voter.member, begin)
 
@@ -967,13 +986,16 @@ class Reform:
             self.urge = -1  # one at a time
         self.voting.promise(book, m.ballot)
         mine = self.councils.me.member
-        promise = msg.Promise(m.council, m.ballot, mine, book.accepted, book.table(ctx.now))
+        logs = self.voting.logs.now() if self.voting.logs is not None else None
+        promise = msg.Promise(m.council, m.ballot, mine, book.accepted, book.table(ctx.now), logs)
         self.councils.answer(sender, promise)
 
     def on_accept(self, sender: MemberId, m: msg.Accept) -> None:
         book = self.voting.book
         if book is None or book.number != m.council or not self.may_accept(book, m.ballot):
             return
+        if self.voting.logs is not None and self.voting.logs.lacking((m.logs or Logs()).rows, sender):
+            return  # a quorum of this council holds what the next one begins with (docs/total.md, rule T10)
         self.voting.accept(book, m.ballot, m.voters)
         self.councils.answer(sender, msg.Accepted(m.council, m.ballot, self.councils.me.member))
 
@@ -989,7 +1011,7 @@ class Reform:
             self.give_up()
             self.heard = dict.fromkeys((voter.member for voter in m.now.voters), self.ctx.now)
             self.gone = {voter: None for voter in self.gone if voter in self.heard}
-            self.voting.begin(m.now, m.table)
+            self.voting.begin(m.now, m.table, m.logs)
 
 
 class CouncilRing(Ring):
@@ -1003,9 +1025,11 @@ class CouncilRing(Ring):
         memory: Memory | None = None,
         disk: bool = False,
         votes: bool = True,
+        lamport: Lamport | None = None,
     ) -> None:
         super().__init__(me, config, rng, answer_ns=config.answer_ns * 3 // 2)
         ctx, applicant = self.ctx, self.applicant
+        ctx.lamport = lamport or ctx.lamport
         ctx.lasting = (Timer.COUNCIL, Timer.PREPARED, Timer.PROPOSAL)
         self.councils = Councils(ctx, me if memory is None else memory.voter, disk)
         self.voting = Voting(ctx, self.councils)
@@ -1019,6 +1043,19 @@ class CouncilRing(Ring):
         applicant.when_waiting.append(self._waiting)
         applicant.epoch_ends = False
         self.dispatch(self.voting, self.seat, self.reading, self.reform)
+
+    def keep_logs(self, archive: Archive) -> LogKeeper:
+        """There is total order, and this process may be a voter."""
+        logs = LogKeeper(self.ctx, self.councils, self.voting, self.reform, archive)
+        self.voting.logs = logs
+        self.dispatch(self.voting, self.seat, self.reading, self.reform, logs)
+        return logs
+
+    def report(self, now: int) -> tuple[Report | None, list[RingOutput]]:
+        """What this voter has to tell of logs (docs/total.md, rule T5), and what goes before it."""
+        found: list[Report | None] = [None]
+        outputs = self._step(now, lambda: found.append(self.voting.logs.report() if self.voting.logs else None))
+        return found[-1], outputs
 
     # --- what others ask ---
 
@@ -1093,7 +1130,8 @@ class CouncilRing(Ring):
         generation = (councils.now.number >> msg.GENERATION) + 1 if councils.now.number else 0
         council = msg.Council(generation << msg.GENERATION | 1, (councils.me,), ())
         era = founding.epoch << msg.ERA_SHIFT
-        self.voting.begin(council, msg.Ledger(era, (), ()))
+        logs = self.voting.logs.found(generation) if self.voting.logs is not None else None
+        self.voting.begin(council, msg.Ledger(era, (), ()), logs)
         councils.learn(council)
         self.reading.heard(era)
         self.seat.found(founding.epoch)
@@ -1115,8 +1153,8 @@ class CouncilRing(Ring):
             self.councils.heard(sender)
             if not self.votes and not isinstance(m, msg.Known | msg.Begin):
                 return  # others would cut it off for voting (rule C10)
-            if isinstance(m, msg.Prepare | msg.Higher | msg.Accept) and not self._by_a_voter(sender):
-                return  # only voters lead the choice of the next council
+            if isinstance(m, _LEADING) and not self._by_a_voter(sender):
+                return  # only voters lead the choice of the next council, or close a log
         super()._receive(sender, m)
 
     # --- messages that concern more than one part ---
@@ -1222,6 +1260,8 @@ class CouncilRing(Ring):
             ctx.send(ctx.rng.choice(self.applicant.members), msg.Known(councils.now))
         councils.consider_hint()
         self.reform.attend()
+        if self.voting.logs is not None:
+            self.voting.logs.round()
 
     def _waiting(self) -> None:
         """No ticket yet. Unless a coordinator has just answered, ask the council who is one (rule C6)."""

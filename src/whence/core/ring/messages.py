@@ -27,6 +27,9 @@ from whence.core.clock.bounds import (
     Text,
     TicketIndex,
 )
+from whence.core.clock.event import Moment
+from whence.core.clock.logs import GENERATION as GENERATION
+from whence.core.clock.logs import LogRow, Logs, Turn
 from whence.errors import BadMessage
 
 ERA_SHIFT = 24
@@ -120,9 +123,6 @@ class Ledger(NamedTuple):
     rows: PerTicket[TicketRow]
     """Of each ticket: the highest incarnation vouched for (`top`, in the hands of `owner`) and the floor."""
 
-
-GENERATION = 32
-"""Bits of a council's number below its generation."""
 
 Holders = PerTicket[Holder]
 
@@ -332,10 +332,15 @@ class Sit(_InCouncil, frozen=True, tag=96):
     mine: Tenure
     seq: Seq
     """The last event published under `mine`."""
+    clock: Moment = 0
+    """Where there is total order: with `seq`, a tick (docs/total.md, rule T4)."""
 
 
 class Vouch(_FromVoter, frozen=True, tag=97):
     """I vouch for you, from when you sent the question (rule C3)."""
+
+    clock: Moment = 0
+    """Where there is total order: the owner's begins above it (rule T2)."""
 
 
 class Read(_InCouncil, frozen=True, tag=98):
@@ -407,6 +412,7 @@ class Promise(_InBallot, frozen=True, tag=108):
     voter: MemberId
     accepted: tuple[Ballot, Voters] | None
     table: Ledger
+    logs: Logs | None = None
 
 
 class Higher(_InBallot, frozen=True, tag=109):
@@ -414,9 +420,10 @@ class Higher(_InBallot, frozen=True, tag=109):
 
 
 class Accept(_InBallot, frozen=True, tag=110):
-    """Let these be the voters of the next council."""
+    """Let these be the voters of the next council. `logs`: what it begins with; a quorum must hold it (rule T10)."""
 
     voters: Voters
+    logs: Logs | None = None
 
 
 class Accepted(_InBallot, frozen=True, tag=111):
@@ -430,6 +437,33 @@ class Begin(_Message, frozen=True, tag=112):
 
     now: Council
     table: Ledger
+    logs: Logs | None = None
+
+
+# --- closing a log (docs/total.md, rule T8) ---
+
+
+class Close(_InCouncil, frozen=True, tag=113):
+    """Nobody vouches for this tenure: I want to close its log. What do you hold of it?"""
+
+    tenure: Tenure
+    turn: Turn
+
+
+class Closed(_InCouncil, frozen=True, tag=114):
+    """This is what I hold of it, and the closing that I have promised: `turn`, or a higher one."""
+
+    voter: MemberId
+    turn: Turn
+    row: LogRow
+
+
+class End(_InCouncil, frozen=True, tag=115):
+    """Let the log end here."""
+
+    tenure: Tenure
+    turn: Turn
+    end: Seq
 
 
 _Applying = CJoin | Reject | AckCJoin | Decline | Who
@@ -439,7 +473,8 @@ _Lease = Poll | Alive | Update | AckUpdate
 _Excluding = Exclude | AckExclude | ReqCoord | AckCoord | NackCoord | Cancel
 _Seats = Sit | Vouch | Read | Seats | Claim | Agree | Vacate | Known
 _Reform = Attend | Volunteer | Missing | Prepare | Promise | Higher | Accept | Accepted | Begin
-CouncilMessage = _Seats | _Reform
+_Closings = Close | Closed | End
+CouncilMessage = _Seats | _Reform | _Closings
 RingMessage = _Applying | _Edges | _Leaving | _Lease | _Excluding | CouncilMessage
 
 
@@ -498,7 +533,7 @@ def check_voter(sender: MemberId, message: RingMessage) -> None:
     """Raise BadMessage when somebody speaks for a voter at another address."""
     if isinstance(message, Volunteer):
         voter = message.as_voter.member
-    elif isinstance(message, _FromVoter | Attend | Promise | Accepted):
+    elif isinstance(message, _FromVoter | Attend | Promise | Accepted | Closed):
         voter = message.voter
     else:
         return
@@ -525,7 +560,7 @@ def _name(fields: tuple[Any, ...], named: list[int]) -> int:
     """Add the tickets of all tenures, holders and rows among these. Returns the highest of their incarnations."""
     highest = 0
     for value in fields:
-        if isinstance(value, (Tenure, Holder)):  # a union would be made anew at each call
+        if isinstance(value, (Tenure, Holder, LogRow)):  # a union would be made anew at each call
             inc = value.inc
         elif isinstance(value, TicketRow):
             inc = max(value.top, value.floor, value.last[0])

@@ -9,6 +9,7 @@ buffer     a buffer exceeds its bound
 id         an event id was used twice
 twice      an application got an event that its state already contained
 order      a delivery that the member's order forbids (`whence.audit.judge`)
+total      two members in total order deliver different events at a place, or one leaves a place out
 alert      an inversion in probabilistic order without an alert of PCO17 Algorithm 4
 ring       an invariant of the ticket ring (`whence.lab.sim.invariants`)
 blame      an honest member cut off another one
@@ -32,6 +33,7 @@ from whence.core.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.lab.sim import survivors
 from whence.lab.sim.actions import OUTSIDER, Hostile, MoveAction, PublishAction
 from whence.lab.sim.host import TenureKey, tenure_of
+from whence.lab.sim.invariants import council_lives
 from whence.lab.sim.rings import Rings
 from whence.lab.sim.survivors import Bits, count, died
 
@@ -73,6 +75,7 @@ class Checks:
         self._tenures: list[dict[tuple[int | MemberId, int], tuple[MemberId, int]]] = [{} for _ in stage.clusters]
         self._captured: dict[tuple[int, str], bytes] = {}
         self._gave_up: set[MemberId] = set()
+        self._places: list[dict[int, AnyFrame]] = [{} for _ in stage.clusters]  # of the one sequence, each once taken
         self._counting: dict[tuple[int, MemberId, int], tuple[str, ...]] = {}
         self._acknowledged: list[list[str]] = [[] for _ in stage.clusters]
         self.inversion: Violation | None = None
@@ -129,6 +132,8 @@ class Checks:
     def delivered(self, instance: Instance, out: ports.Deliver) -> None:
         frame = out.frame
         judge = self.judges[instance.cluster]
+        if instance.order == "total":
+            self._in_sequence(instance, out)
         verdict = judge.delivered(instance.id, frame.key)
         if not instance.app.deliver(frame):
             raise self.violation("twice", f"{frame.names()[0]} was in the application's state already", instance)
@@ -147,6 +152,16 @@ class Checks:
         finding = judge.explained(instance.id, None, frame.key, verdict)
         if finding is not None:
             raise self.violation("order", f"{instance.order}: {verdict.text}: {finding}", instance)
+
+    def _in_sequence(self, instance: Instance, out: ports.Deliver) -> None:
+        """Everybody who ever delivers a place delivers the same there, and has delivered all before it."""
+        if out.place != instance.app.count + 1:
+            what = f"{out.frame.names()[0]} has place {out.place}, after {instance.app.count} events"
+            raise self.violation("total", what, instance)
+        first = self._places[instance.cluster].setdefault(out.place, out.frame)
+        if first.key != out.frame.key:
+            what = f"place {out.place} is {first.names()[0]}'s, and {out.frame.names()[0]} is delivered there"
+            raise self.violation("total", what, instance)
 
     def gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
         """A blocking order may give up only events that no living member has."""
@@ -220,6 +235,7 @@ class Checks:
             for instance in instances:
                 self._not_stuck(instance, len(waiting.get(instance.id, ())))
             self._agreed(cluster, waiting)
+            self._one_sequence(cluster, instances)
             if self.long_quiet and (asking := self.rings[cluster].in_vain(liars, self._asked_in_time)) is not None:
                 raise self.violation("ticket", asking)
             if self.harmless():
@@ -241,6 +257,27 @@ class Checks:
         for finding in report(self.judges[cluster], waiting=waiting).findings:
             if finding.rule == AGREEMENT and address_of(finding.member) not in self.stage.liars[cluster]:
                 raise self.violation("agreement", str(finding))
+
+    def _one_sequence(self, cluster: int, instances: list[Instance]) -> None:
+        """While the council lives, all members in total order are at the same place, and what owners have published is
+        there."""
+        inside = [s for s in instances if s.order == "total"]
+        rings = {s.id: s.member.ring for s in instances}
+        if not inside or not council_lives(rings):
+            return
+        last = max(inside, key=lambda s: s.app.count)
+        for instance in inside:
+            lacking = last.app.count - instance.app.count
+            if lacking:
+                waits = instance.member.waits_for()
+                raise self.violation("stuck", f"{lacking} events behind {last.id}, waits for {waits}", instance)
+        for instance in instances:
+            tenure = instance.member.ring.tenure
+            ticket, inc = tenure or (-1, 0)
+            owner, seq = self._tenures[cluster].get((ticket, inc), ("", 0))
+            if seq and owner == instance.id and not last.app.has((ticket, inc, owner), seq):
+                what = f"event {seq} of {tenure} has no place: {last.member.waits_for()}"
+                raise self.violation("stuck", what, instance)
 
     def _died(self, cluster: int, instances: list[Instance]) -> Bits:
         published: dict[TenureKey, int] = {}

@@ -280,11 +280,14 @@ def load(name: str | Path, data: Path | None = None, settings: Mapping[str, Any]
     `data` overrides the file of the recorded latencies. `settings` override single values: the name of one is its place
     in the file, such as `network.loss`, or `cluster.order` (of every cluster)."""
     text, path = _text(name)
+    if not text.strip():
+        raise ConfigError(f"{name}: no scenario: the file is empty")
     table = _table_of(text, name)
     for key, value in (settings or {}).items():
         _put(table, key.split("."), value)
     if data is not None:
         _put(table, ["network", "file"], str(data.absolute()))
+        _put(table, ["network", "latency"], "recorded")
     return _parse(table, path, "" if settings else text)
 
 
@@ -431,7 +434,7 @@ def check(scenario: SimScenario, actions: tuple[Action, ...]) -> None:
         if not (scenario.chaos.hostile is None and scenario.chaos.lie is None) and not scenario.wire:
             raise ConfigError("chaos.hostile, chaos.lie: bad bytes need `wire = true`")
     if scenario.network.latency == "recorded" and not scenario.network.file:
-        raise ConfigError("network.file: recorded latencies need a CSV file (here, or --data on the command line)")
+        raise ConfigError("network.file: recorded latencies need a CSV file (here, or --latencies on the command line)")
 
 
 def _check_cluster(scenario: SimScenario, cluster: ScenarioCluster, want: Callable[[str, str], None]) -> None:
@@ -453,6 +456,8 @@ def _check_cluster(scenario: SimScenario, cluster: ScenarioCluster, want: Callab
         raise ConfigError(
             f"{where}: {min(liars)} is a liar and a coordinator or the founder; liars are the last members"
         )
+    if cluster.total and "total" not in (cluster.order, cluster.order_of.get(scenario.founder_of(cluster))):
+        raise ConfigError(f"{where}: the founder of a cluster with total order is in total order: order_of")
     orders = [cluster.order] if isinstance(cluster.order, str) else list(cluster.order)
     for order in (*orders, *cluster.order_of.values()):
         try:

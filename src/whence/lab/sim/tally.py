@@ -122,7 +122,7 @@ class Tally:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.died = self.steps = self.payloads = self.nowhere = self.dead_letters = self.bad_bytes = self.left = 0
-        self.hostile = self.unauthentic = self.cut_offs = self.refounded = self.lies = 0
+        self.hostile = self.unauthentic = self.cut_offs = self.refounded = self.lies = self.behind = 0
         self.acknowledged = self.acknowledged_and_died = self.too_few_copies = self.moves = self.contracts_broken = 0
         self.not_published: Counter[str] = Counter()
         self.tickets: Counter[str] = Counter()
@@ -244,7 +244,17 @@ class Tally:
                 line.duplicates += instance.member.stats().get("order.duplicate_frames", 0)
                 if instance.joined:
                     line.lost += total[instance.cluster] - instance.app.count
-        counted = ["dead_letters", "nowhere", "bad_bytes", "hostile", "unauthentic", "lies", "cut_offs", "left"]
+        counted = [
+            "dead_letters",
+            "nowhere",
+            "bad_bytes",
+            "hostile",
+            "unauthentic",
+            "lies",
+            "cut_offs",
+            "behind",
+            "left",
+        ]
         counted += ["refounded", "died"]
         if self.acknowledged or self.too_few_copies:
             counted += ["acknowledged", "acknowledged_and_died", "too_few_copies"]

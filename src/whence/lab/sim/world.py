@@ -8,10 +8,9 @@ order in which they were planned.
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from whence.core import ports
 from whence.core.clock import MemberId, address_of, reaches
@@ -41,11 +40,8 @@ def _message_of(data: bytes) -> Message:
     return unpack(data).message
 
 
-class MakeMember(Protocol):
-    """Makes members; tests pass faulty ones."""
-
-    def __call__(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member: ...
-
+MakeMember = Callable[..., Member]
+"""Makes members of `(id, config, rng, checkpoint)`, and of the key in a cluster with roles; tests pass faulty ones."""
 
 Watch = Callable[[Member, list[ports.Output], int], None]
 """Called after each step of a member, with its outputs and the time on its clock: an experiment counts what it
@@ -95,6 +91,7 @@ class World(Stage):
             ports.Refused: self.tally.refused,
             ports.MemberUp: lambda instance, out: None,  # who is there, the world knows
             ports.MemberDown: lambda instance, out: None,
+            ports.Behind: self._on_behind,
             ports.Remember: lambda instance, out: None,  # a crash saves the checkpoint of the last completed step
         }
 
@@ -169,12 +166,8 @@ class World(Stage):
             checkpoint, state = host.disk.get(i, (None, None)) if disk else (None, None)
             order = self.orders[i][host.name]
             rng = self.rng(f"member/{cluster.name}/{host.name}/{host.boot}")
-            seal = Key(cluster.name, host.name not in self.liars[i]) if cluster.roles else None
-            config = self.config(i, order)
-            if seal is None:
-                member = self.make(host.id, config, rng, checkpoint)
-            else:
-                member = Member(host.id, config, rng, checkpoint, seal)
+            seal = (Key(cluster.name, host.name not in self.liars[i]),) if cluster.roles else ()
+            member = self.make(host.id, self.config(i, order), rng, checkpoint, *seal)
             recorder = None if self.sink is None else self._recorder(host, i, order, checkpoint is not None)
             instance = Instance(host, i, order, member, App() if state is None else App.decode(state), recorder)
             host.instances[i] = instance
@@ -384,6 +377,15 @@ class World(Stage):
         instance.left = True
         self.tally.left += 1
         self.plan(self.now, self._gone, instance)
+
+    def _on_behind(self, instance: Instance, out: ports.Behind) -> None:
+        """The runtime begins another life, which joins with a snapshot."""
+        self.tally.behind += 1
+        self.plan(self.now, self._again, instance)
+
+    def _again(self, instance: Instance) -> None:
+        if instance.host.instances.get(instance.cluster) is instance and self.crash(instance.host.name):
+            self.start(instance.host.name, disk=False)
 
     def _gone(self, instance: Instance) -> None:
         """A member has left; a process without members stops."""

@@ -17,7 +17,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from whence.core.clock import EventId, address_of
+from whence.core.clock import EventId, FreeId, address_of
+from whence.core.order.overlap import MAX_GROUPS
 from whence.errors import BadMessage, UsageError
 
 MARK: Final = b"\x01whence:"
@@ -30,12 +31,17 @@ MAX_PATH: Final = 16
 """Clusters on a way."""
 MAX_NAME: Final = 255
 MAX_CLIENTS: Final = 65_536
-"""Clients remembered by a reader; the one that was silent longest is forgotten, and what it may still have under way
-could be read twice."""
+"""Clients, and likewise tenures, remembered by a reader; the one that was silent longest is forgotten, and what it may
+still have under way could be read twice."""
+WINDOW: Final = 64
+"""Events of a tenure that two servers brought: so many below the highest are told from its copies, whatever the
+reader's order; what is older counts as a copy."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=2 * MAX_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Path = Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_PATH)]
+Hop = tuple[Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)], Count, Count, Name]
+"""An id as it travels: ticket, incarnation, seq, owner. Without tickets the first is -1, the second 0."""
 
 
 class Everywhere(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -49,10 +55,12 @@ class Crossed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """Its id where it was born."""
     path: Annotated[Path, msgspec.Meta(min_length=1)]
     """The clusters it has been in, from where it was born to where the bridge took it."""
-    hop: tuple[Count, Count, Count, Name]
-    """Its id in the last of these (`EventId`): what the bridge counts by."""
+    hop: Hop
+    """Its id in the last of these: what the bridge counts by."""
     client: Annotated[str, msgspec.Meta(max_length=2 * MAX_NAME)] = ""
     number: Count = 0
+    shared: bool = False
+    """A bridge of several servers brought it: there may be copies."""
 
 
 class Probe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
@@ -76,7 +84,13 @@ class Local(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     """Born here, for this cluster: the escape of a payload that begins like a heading."""
 
 
-Heading = Everywhere | Crossed | Probe | FromClient | Local
+class Amid(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
+    """Born here, by a member of several clusters: what it had of the others (`core/order/overlap.py`)."""
+
+    needs: Annotated[tuple[tuple[Name, tuple[tuple[Count, Count], ...]], ...], msgspec.Meta(max_length=MAX_GROUPS)]
+
+
+Heading = Everywhere | Crossed | Probe | FromClient | Local | Amid
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Heading)
@@ -121,7 +135,7 @@ def believed(heading: Heading | None, owner: str, trusted: Container[str] | None
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """An event as an application reads it, wherever it was born."""
+    """An event as an application reads it, from any cluster."""
 
     payload: bytes
     cluster: str
@@ -138,15 +152,15 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def origin(self) -> str:
-        """The member that published it where it was born."""
-        return self.id.partition("@")[2]
+        """The member that published it, in its home cluster."""
+        return owner_of(self.id)
 
 
 class Reader:
     """Reads the events of one cluster: without headings, each once.
 
-    Copies come only from clients that asked several members. Which numbers of a client were read is the whole
-    state of a reader: `state` and `restore` are for an application that gives its own to joiners.
+    Copies come only from clients that asked several members, and from bridges of several servers. Which numbers were
+    read is the whole state of a reader: `state` and `restore` are for an application that gives its own to joiners.
     """
 
     def __init__(self, cluster: str, trusted: Collection[str] | None = None) -> None:
@@ -158,6 +172,9 @@ class Reader:
         """Headings of bridges and doors that others wrote."""
         self.last: dict[tuple[str, str], int] = {}
         """By client, and the cluster where it had it published: the last number read."""
+        self.brought: dict[tuple[str, str], tuple[int, int]] = {}
+        """By tenure, and the cluster where it is: the highest seq that a shared bridge brought, and as bits which of
+        those before it."""
         self.copies = 0
         self.malformed = 0
 
@@ -168,11 +185,11 @@ class Reader:
         except BadMessage:
             self.malformed += 1
             return None
-        if not believed(heading, event.partition("@")[2], self.trusted):
+        if not believed(heading, owner_of(event), self.trusted):
             self.forged += 1
             return None
         match heading:
-            case None | Local():
+            case None | Local() | Amid():
                 return Said(body, self.cluster, event)
             case Everywhere():
                 return Said(body, self.cluster, event, scope="global")
@@ -180,8 +197,10 @@ class Reader:
                 return None
             case FromClient(client, number, beyond):
                 said = Said(body, self.cluster, event, (), "global" if beyond else "local", client, number)
-            case Crossed(home, path, _, client, number):
+            case Crossed(home, path, _, client, number, shared):
                 said = Said(body, path[0], home, path, "global", client, number)
+                if shared and not client:
+                    return said if self._new(said) else None
         return said if not said.client or self._first(said) else None
 
     def _first(self, said: Said) -> bool:
@@ -193,19 +212,64 @@ class Reader:
         self.copies += said.number <= last
         return said.number > last
 
+    def _new(self, said: Said) -> bool:
+        """The first copy, of those that the servers of a bridge brought."""
+        tenure, seq = numbered(said.id)
+        last, bits = self.brought.pop((said.cluster, tenure), (0, 0))
+        ahead = seq - last
+        new = ahead > 0 or (-ahead < WINDOW and not bits >> -ahead & 1)
+        if ahead > 0:
+            last, bits = seq, (bits << min(ahead, WINDOW) | 1) & ((1 << WINDOW) - 1)
+        elif new:
+            bits |= 1 << -ahead
+        self.brought[said.cluster, tenure] = (last, bits)
+        if len(self.brought) > MAX_CLIENTS:
+            del self.brought[next(iter(self.brought))]
+        self.copies += not new
+        return new
+
     def state(self) -> bytes:
         """What `restore` takes."""
-        return msgspec.msgpack.encode([(*key, n) for key, n in self.last.items()])
+        rows = [(*key, n) for key, n in self.last.items()]
+        return msgspec.msgpack.encode((rows, [(*key, *n) for key, n in self.brought.items()]))
 
     def restore(self, state: bytes) -> None:
         """Go on from another reader's state. `BadMessage` for anything else."""
         try:
-            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, int]]) if state else []
+            rows, brought = msgspec.msgpack.decode(state, type=_ReaderState) if state else ([], [])
         except msgspec.MsgspecError as error:
             raise BadMessage(f"no state of a reader: {error}") from None
         self.last = {(cluster, client): n for cluster, client, n in rows}
+        self.brought = {(cluster, tenure): (last, bits) for cluster, tenure, last, bits in brought}
 
 
-def hop_of(event: EventId) -> tuple[int, int, int, str]:
+_ReaderState = tuple[list[tuple[str, str, int]], list[tuple[str, str, int, int]]]
+
+
+def hop_of(event: EventId | FreeId) -> Hop:
     """An id as it travels."""
-    return (event.ticket, event.inc, event.seq, event.owner)
+    return (-1, 0, event.seq, event.owner) if isinstance(event, FreeId) else (*event,)
+
+
+def name_of(hop: Hop) -> str:
+    """The id that travels so."""
+    return str(FreeId(hop[3], hop[2]) if hop[0] < 0 else EventId(*hop))
+
+
+def numbered(event: str) -> tuple[str, int]:
+    """The tenure of an id, or its owner, whose events have rising numbers; and its number."""
+    try:
+        free = FreeId.parse(event)
+        return free.owner, free.seq
+    except ValueError:
+        before, _, owner = event.partition("@")
+        tenure, _, seq = before.rpartition(":")
+        return f"{tenure}@{owner}", int(seq) if seq.isdecimal() and len(seq) < 20 else 0
+
+
+def owner_of(event: str) -> str:
+    """The member that published the event of this id."""
+    try:
+        return FreeId.parse(event).owner
+    except ValueError:
+        return event.partition("@")[2]

@@ -14,15 +14,16 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from whence.core.clock import EventId, Frame
+from whence.core.clock import EventId, Frame, FreeId, address_of
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
+from whence.core.config import Settings
 from whence.errors import DiskError, UsageError
-from whence.files import file_name, write_whole
+from whence.files import file_name, why, write_whole
 from whence.live.api import LISTEN, Cluster, Join, create, join
 from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput
 from whence.live.bridge.merge import CROSSINGS, Crossing, lines
@@ -31,8 +32,10 @@ from whence.live.publisher import Publisher
 
 log = logging.getLogger("whence.live.bridge")
 
-ORDERS = ("causal", "reliable")
-"""What a bridge can keep across clusters, it has to get in each."""
+ORDERS = ("causal", "reliable", "probabilistic")
+"""What a bridge can keep across clusters, it has to get in each: with (N, R, K) clocks, all but a share of it."""
+BEHIND_S = 10.0
+"""Seconds that a server waits for an original whose copy by another server it has read (gateway.py, rule 4)."""
 PROBE_S = 2.0
 """Seconds that the own probe has to come round in before anything is forwarded. Longer: a circle through slow clusters
 is noticed in time. Shorter: a quicker start. A probe that comes later still ends the bridge."""
@@ -54,15 +57,22 @@ class Bridge:
         probe: float = PROBE_S,
         trace: str | os.PathLike[str] | None = None,
         trusted: Mapping[str, Collection[str]] | None = None,
+        servers: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`clusters`: by name, what `whence.join` needs for each (`order`: reliable unless causal is said).
+        """`clusters`: by name, what `whence.join` needs for each (`order`: the strongest that the cluster has).
         `directory`: what survives a crash; without it a crash loses what was under way. `unmarked`: `global` brings
         over what has no scope, too. `probe`: seconds to look for a circle in. `trace`: a directory for what every
         member did, and for which event was which (`crossings.ndjson`, see merge.py). `trusted`: by cluster, the
-        addresses of its other bridges and its doors; without it, every publisher can write their headings."""
+        addresses of its other bridges and its doors; without it, every publisher can write their headings. `servers`:
+        this bridge has several servers; by cluster, their addresses, in the order in which they take over."""
         started = f"{time.time_ns() // 1_000_000:015d}-{secrets.token_hex(4)}"
         self.gateway = Gateway(
-            tuple(clusters), started, unmarked=unmarked, max_payload=MAX_PAYLOAD_BYTES, trusted=trusted
+            tuple(clusters),
+            started,
+            unmarked=unmarked,
+            max_payload=MAX_PAYLOAD_BYTES,
+            trusted=trusted,
+            servers=servers,
         )
         self.clusters: dict[str, Cluster] = {}
         self.directory = None if directory is None else Path(directory)
@@ -71,10 +81,8 @@ class Bridge:
         self._trace = None if trace is None else Path(trace)
         self._joins = {name: dict(options) for name, options in clusters.items()}
         for name, options in self._joins.items():
-            if options.setdefault("order", "reliable") not in ORDERS:
+            if options.setdefault("order", strongest(options)) not in ORDERS:
                 raise UsageError(f"{name}: a bridge joins in {' or '.join(ORDERS)} order, not {options['order']}")
-            if options.get("contract") is not None:
-                raise UsageError(f"{name}: a bridge counts by tickets, and a cluster with a contract has none")
         self._probe = probe
         self._publishers: dict[str, Publisher] = {}
         self._readers: dict[str, Events] = {}
@@ -107,8 +115,8 @@ class Bridge:
             if self._trace is not None:
                 options["trace"] = self._trace
             cluster = await self._stack.enter_async_context(enter(name, options))
-            if cluster._node.member.config.free:
-                raise UsageError(f"{name} has no tickets, and a bridge counts by tickets: it cannot join this cluster")
+            if (servers := self.gateway.servers[name]) and cluster.address not in servers:
+                raise UsageError(f"{name}: this server is {cluster.address}, and the servers are {', '.join(servers)}")
             self.clusters[name] = cluster
             # Each side is read only as fast as the others are published to: waiting for readers would be a deadlock.
             publisher = cluster.publisher(wait_for_reader=False)
@@ -125,6 +133,8 @@ class Bridge:
         """Forward until a cluster is left. Raises `CyclicTopology` if there is another way between the clusters."""
         await self._look_for_circle()
         tasks = [asyncio.create_task(self._carry(name), name=f"bridge from {name}") for name in self.clusters]
+        if not self.gateway.active:
+            tasks.append(asyncio.create_task(self._watch(), name="bridge, the other servers"))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -162,6 +172,7 @@ class Bridge:
             out: list[GatewayOutput] = []
             for event in batch:
                 out += self.gateway.read(name, _id_of(event), event.payload)
+            await self._catch_up()
             await self._publish([o for o in out if isinstance(o, Forward)])
             self._record([o for o in out if isinstance(o, Crossing)])
             if self.gateway.learned:
@@ -171,11 +182,39 @@ class Bridge:
                 log.warning("%s: not all could be brought over: %s", name, stats)
 
     async def _publish(self, forwards: list[Forward]) -> None:
+        """In all clusters at once: what follows an event may be read at any time, and comes after it everywhere."""
+        calls: list[asyncio.Future[Sequence[str]]] = []
         for to in self.clusters:
             payloads = [forward.payload for forward in forwards if forward.to == to]
             if payloads:
                 # It is said to be done with here when the next is asked for: by then the disk there has it.
-                await self._publishers[to].publish_many(payloads, durable=self.directory is not None)
+                call = self._publishers[to].publish_many(payloads, durable=self.directory is not None)
+                calls.append(asyncio.ensure_future(call))
+        await asyncio.gather(*calls)
+
+    async def _watch(self) -> None:
+        """Forward while all servers before this one are gone (gateway.py, rule 4)."""
+        servers = self.gateway.servers
+        before = next(servers[n].index(cluster.address) for n, cluster in self.clusters.items())
+        while True:
+            there = {n: {address_of(m) for m in cluster.members()} for n, cluster in self.clusters.items()}
+            active = not any(all(servers[n][at] in there[n] for n in there) for at in range(before))
+            if active:
+                await self._catch_up()
+            await self._publish(self.gateway.forwards(active))
+            await asyncio.sleep(LOOK_S)
+
+    async def _catch_up(self) -> None:
+        """Until the members here have delivered the originals of all copies by other servers that were read."""
+        over = time.monotonic() + BEHIND_S
+        for name, events in self.gateway.learned_of.items():
+            while events:
+                tenure, event = next(iter(events.items()))
+                blocked = self.clusters[name].why_blocked(event).state in ("held", "unknown")
+                if blocked and time.monotonic() < over:
+                    await asyncio.sleep(LOOK_S)
+                elif events.get(tenure) == event:
+                    del events[tenure]
 
     def _record(self, crossings: list[Crossing]) -> None:
         if self._crossings is not None and crossings:
@@ -196,7 +235,7 @@ class Bridge:
             if ledger.exists():
                 self.gateway.restore(ledger.read_bytes())
         except OSError as error:
-            raise DiskError(f"cannot use {self.directory}: {error.strerror or error}") from error
+            raise DiskError(f"cannot use {self.directory}: {why(error)}") from error
 
     def _save(self) -> None:
         """The old one or the new one is there, whenever the process dies or the power fails."""
@@ -216,7 +255,16 @@ def enter(name: str, options: dict[str, Any]) -> Join:
     return join(name, contacts, listen, **options) if contacts else create(name, listen, **options)
 
 
-def _id_of(event: Event) -> EventId:
+def strongest(options: Mapping[str, Any]) -> str:
+    """The order that promises most in such a cluster."""
+    settings = Settings.of(options.get("settings"), options.get("profile", ""))
+    if options.get("contract") is not None or settings.contract is not None:
+        return "probabilistic"
+    return "causal" if settings.mechanism else "reliable"
+
+
+def _id_of(event: Event) -> EventId | FreeId:
     frame = event.frame
-    assert isinstance(frame, Frame), "a cluster without tickets is refused when the bridge is opened"
-    return EventId(frame.ticket, frame.inc, event.seq, frame.owner)
+    if isinstance(frame, Frame):
+        return EventId(frame.ticket, frame.inc, event.seq, frame.owner)
+    return FreeId(frame.owner, event.seq)

@@ -14,6 +14,7 @@ which ticket, is judged in each cluster by itself; here what follows an event of
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import msgspec
 
 from whence.audit.trace import Row, open_trace, read
 from whence.errors import TraceError, UsageError
+from whence.live.bridge.envelope import owner_of
 
 CROSSINGS = "crossings.ndjson"
 
@@ -62,21 +64,29 @@ def copies_of(directory: str | os.PathLike[str]) -> Copies:
 
 def merged(rows: Iterable[Row], copies: Copies, name: str = "all") -> Iterator[Row]:
     """The rows of several clusters as those of one, `name`, in one run: the first one's. Ids and members are told by
-    their clusters."""
+    their clusters. Of an event that several servers of a bridge have brought a member has its first copy: the second
+    one its reader drops."""
     run = None
+    brought = Counter((to, original) for (to, _), original in copies.items())
+    had: set[tuple[str, str, str]] = set()
     for row in rows:
         run = run or row.run
         home, event = row.cluster, row.event or ""
+        several = brought[home, copies[home, event]] > 1 if (home, event) in copies else False
         while (home, event) in copies:
             home, event = copies[home, event]
         crossed = (home, event) != (row.cluster, row.event or "")
+        if several and row.kind == "deliver":
+            if (row.cluster, row.member, event) in had:
+                continue
+            had.add((row.cluster, row.member, event))
         told = msgspec.structs.replace(
             row,
             run=run,
             cluster=name,
             member=f"{row.cluster}/{row.member}",
             event=f"{home}/{event}" if row.event else None,
-            origin=f"{home}/{event.partition('@')[2] if crossed else row.origin}" if row.origin else None,
+            origin=f"{home}/{owner_of(event) if crossed else row.origin}" if row.origin else None,
             peer=" ".join(f"{row.cluster}/{peer}" for peer in row.peer.split()) if row.peer else None,
             token=f"{row.cluster}/{row.token}" if row.token else None,
             order="causal" if row.order else None,

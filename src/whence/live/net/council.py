@@ -111,7 +111,8 @@ class CouncilStatus(msgspec.Struct, frozen=True):
 
     def _help(self) -> str:
         third = "a third" if len(self.voters) == 2 else "another"
-        return f"start {third} member anywhere: `whence node --cluster {self.cluster} --stay`"
+        ask = next((address_of(v.member) for v in self.voters if not v.missing), self.decides)
+        return f"start {third} member: `whence node --cluster {self.cluster} --contact {ask} {self.keys} --stay`"
 
     def _name(self, voter: CouncilVoter) -> str:
         return "this process" if voter.member == self.me else address_of(voter.member)

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from whence.errors import KeysError, UsageError
-from whence.files import write_whole
+from whence.files import why, write_whole
 from whence.live.net.guard import decode_secret, encode_secret, master_keys
 
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> list[Path]:
         for name, content in files.items():
             write_whole(directory / name, content, private=True)
     except OSError as error:
-        raise KeysError(f"cannot write the directory {directory}: {error.strerror}") from None
+        raise KeysError(f"cannot write the directory {directory}: {why(error)}") from None
     return [directory / name for name in files]
 
 

@@ -17,6 +17,7 @@ from tests.core.ring.council.races import RACES
 from tests.core.ring.council.survival import SITUATIONS
 from tests.core.ring.world import Make, Violation, without
 from whence.core.clock import MemberId
+from whence.core.clock.logs import Logs
 from whence.core.ring import CouncilRing
 from whence.core.ring.context import Vote
 from whence.core.ring.council import Book, CouncilLease, Councils, Proposal, Reading, Reform, Seat, Voting
@@ -106,8 +107,8 @@ class GoesOnVouching(Voting):
 
 
 class NoTable(Voting):
-    def begin(self, council: Council, table: Ledger) -> None:
-        super().begin(council, Ledger(0, (), ()))
+    def begin(self, council: Council, table: Ledger, logs: Logs | None = None) -> None:
+        super().begin(council, Ledger(0, (), ()), logs)
 
 
 class OwnDecree(Reform):
