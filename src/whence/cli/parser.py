@@ -416,13 +416,12 @@ The grid is a TOML file: the settings, and how many seeds of each. docs/pipeline
         """\
   whence scale gossip --members 1000000 --events 20 --fanout 16 --loss 0.01 --order causal
   whence scale gossip --members 100000 --mode tree --set crash=0.5 --set crash_at=1 --plot tree.png
-  whence scale                              (N, R, K) = (1000, 100, 4), 200 messages/s, 10^8 deliveries
   whence scale --set processes=2000 --set entries=200 --set keys=3 --set deliveries=1e7
 
 The array engine: (N, R, K) clocks in the network of PCO17, with an exact oracle. The settings, times in ms: processes,
 entries, keys, deliveries, rate (messages/s of all), delay, spread, skew, loss, retry, churn, memory, alerts.
-With `gossip`: how events spread among --members, and when they deliver them, next to what `whence plan` says. More
-settings: termination, view, recovery, k, buffer, crash, crash_at, churn, away, forget, tenure, payload. docs/scale.md
+With `gossip`: how events spread among --members, next to what `whence plan` says. Also: termination, view, recovery, k,
+buffer, crash, crash_at, churn, away, forget, tenure, payload. docs/scale.md
 """,
         {"order": ("unordered", "fifo", "causal", "reliable"), "mode": ("eager", "rounds", "tree")},
         {"what": {"nargs": "?", "choices": ("clocks", "gossip"), "default": "clocks", "help": "or members"}},

@@ -141,9 +141,10 @@ def nearest(
             if u < 0 or came[u] < 0 or came[u] == NEVER:
                 continue
             rank = wide((came[u] & AGES) * 64 + j)
-            if floor < rank < best:
-                if told(u, p, j ^ 1, came[u] >> AGE, at, key, least, lost, jitter, base, pause, phase) <= time:
-                    best, chosen = rank, u
+            if not floor < rank < best:
+                continue
+            if told(u, p, j ^ 1, came[u] >> AGE, at, key, least, lost, jitter, base, pause, phase) <= time:
+                best, chosen = rank, u
         floor = best
     return chosen
 
