@@ -32,14 +32,11 @@ def scale(args: argparse.Namespace) -> int:
             title, said = _clocks(clocks, result)
         else:
             members = _settings(args, GossipSettings, given)
-            if file:
-                draw(members, file)
             result = run_gossip(members, args.jobs, progress=tell)
             title, said = _members(members, result)
-    if args.json:
-        print(msgspec.json.encode(result).decode())
-    else:
-        console().print(facts(title, said))
+            if file:
+                draw(members, file)
+    print(msgspec.json.encode(result).decode()) if args.json else console().print(facts(title, said))
     return 0
 
 
