@@ -30,12 +30,14 @@ from whence.errors import ConfigError
 from whence.lab.plan import message_sizes
 from whence.lab.scale import delivery as d
 from whence.lab.scale import trees
-from whence.lab.scale.flood import BATCH, CHUNK, spread
+from whence.lab.scale.flood import CHUNK, spread
 from whence.lab.scale.gossip import MOST_US, Expected, GossipSettings, links, manner, outlook, timetable
 from whence.lab.scale.jit import Progress, use_threads
 from whence.lab.scale.random import I64, below, bits, uniform
 
 MOST_BYTES = 8e9
+MOST_AT_A_TIME = 4_000_000
+"""First arrivals in a batch of events, but for 8 events."""
 TURNS = 3
 """How often `reliable` asks."""
 DIGESTS = 64
@@ -142,12 +144,13 @@ class GossipRun:
         self.digest_us = round_us / (config.cast.fanout * (1 - s.loss))
         self.turns = TURNS if s.order == "reliable" else 1
         self.k, self.buffer = order.k, order.buffer
+        self.batch_size = max(8, min(64, MOST_AT_A_TIME // s.members))
         self._sizes(round_us, patience)
         n, w, e = s.members, self.rows, len(self.times.at)
         self.a = np.empty((w, n), np.int32)
         self.r = self.a if s.order == "unordered" else np.empty((w, n), np.int32)
         self.c = self.r if s.order in ("causal", "reliable") else np.empty((w, n), np.int32)
-        self.batch = np.empty((BATCH, n), np.int32), np.empty((BATCH, n), np.uint16)
+        self.batch = np.empty((self.batch_size, n), np.int32), np.empty((self.batch_size, n), np.uint16)
         self.scratch = self._scratch()
         self.grove, self.tree = self._plant()
         self.load = np.zeros((2, n), np.uint32)
@@ -182,11 +185,11 @@ class GossipRun:
         self.settled_us = self.spread_us + (late + asked if s.recovery != "off" else 0)
         self.final_us = 2 * self.settled_us + patience
         under_way = int((np.arange(len(at)) - np.searchsorted(at, at - self.final_us)).max(initial=0)) + 1
-        self.rows = min(len(at), under_way + BATCH) + BATCH
+        self.rows = min(len(at), under_way + self.batch_size) + self.batch_size
         self.unit = max(0, ceil(log2(max(1, 2 * self.final_us) / d.BINS)))
         distinct = 1 + (s.order != "unordered") + (s.order in ("unordered", "fifo"))
         grown = 16 * len(np.unique(self.times.owner)) * (1 + (s.crash > 0)) if s.mode == "tree" else 0
-        needs = s.members * (4 * self.rows * distinct + 6 * BATCH + 40 + grown)
+        needs = s.members * (4 * self.rows * distinct + 6 * self.batch_size + 40 + grown)
         if needs > MOST_BYTES:
             raise ConfigError(
                 f"members: {s.members:,} with {under_way:,} events under way need {needs / 1e9:.0f} GB, "
@@ -197,8 +200,8 @@ class GossipRun:
         """All events."""
         t, n = self.times, self.s.members
         e = len(t.at)
-        for first in range(0, e, BATCH):
-            end = min(e, first + BATCH)
+        for first in range(0, e, self.batch_size):
+            end = min(e, first + self.batch_size)
             came, state, copies = self.arrivals(first, end)
             self.copies += int(copies.sum())
             self._settle(first, came, state)
@@ -287,7 +290,7 @@ class GossipRun:
     def _publish(self, x: int) -> None:
         """What the publisher knows of, and whom gossip will miss."""
         t, row, k, ticket = self.times, x % self.rows, int(self.column[x]), int(self.times.ticket[x])
-        oldest = max(0, x - self.rows + BATCH + 1)
+        oldest = max(0, x - self.rows + self.batch_size + 1)
         self._pursue(x, int(t.at[x]))
         self.pa[row] = self.a[row, self.whom]
         self.merged[row] = False
@@ -314,7 +317,7 @@ class GossipRun:
         if self.s.order == "unordered":
             self.pr[row] = self.pa[row]
             return
-        oldest = max(0, x - self.rows + BATCH + 1)
+        oldest = max(0, x - self.rows + self.batch_size + 1)
         d.resolve(
             x, columns.start, columns.stop, oldest, self.patience, self.s.order == "fifo", self.pa, self.pr, t.at,
             t.ticket, self.seq, self.deps, self.before, self.many,
@@ -368,7 +371,7 @@ class GossipRun:
         """One member asks for one event; False: it will ask again."""
         e, p, now, teller, turn = map(int, self.missing[i])
         t, row = self.times, e % self.rows
-        if now >= 2**61 or self.a[row, p] != d.LOST or e < upto - self.rows + BATCH:
+        if now >= 2**61 or self.a[row, p] != d.LOST or e < upto - self.rows + self.batch_size:
             return True
         source = int(t.owner[e]) if self.s.recovery == "R1" else -1
         answer = d.ask(
@@ -382,7 +385,7 @@ class GossipRun:
         self.recovered += 1
         if (at := int(np.searchsorted(self.whom, p))) < len(self.whom) and self.whom[at] == p:
             self.pa[row, at] = answer
-            for x in range(max(e, upto - self.rows + BATCH), upto):
+            for x in range(max(e, upto - self.rows + self.batch_size), upto):
                 self._at_publishers(x, range(at, at + 1))
         return True
 

@@ -33,8 +33,6 @@ AGES = (1 << AGE) - 1
 CHUNK = 256
 """Members that are noted next to each other in the calendar."""
 CITY_KEY, PHASE_KEY, VIEW_KEY, DELAY_KEY = (np.uint32(x) for x in (0x51ED270B, 0x2C1B3C6D, 0x297A2D39, 0x9E3779B1))
-BATCH = 8
-"""Events that spread at a time."""
 
 
 class Links(NamedTuple):
