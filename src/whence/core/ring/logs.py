@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
 from whence.core.clock.event import LAST, Log
-from whence.core.clock.logs import NO_TURN, LogRow, Logs, Report, Turn
+from whence.core.clock.logs import NO_TURN, LogReport, LogRow, Logs, Turn
 from whence.core.ring.context import Context, Remember
-
-if TYPE_CHECKING:
-    from whence.core.ring.council import Councils, Reform, Voting
+from whence.core.ring.council import CouncilRing, Councils, Reform, Voting
 
 WRITE_AHEAD = 1 << 16
 """How far ahead of the clock the disk has it (rule T11)."""
@@ -159,7 +157,7 @@ class LogKeeper:
         if log not in self.rows:
             self._put(LogRow(*log))
 
-    def report(self) -> Report | None:
+    def report(self) -> LogReport | None:
         """Rule T5: all of it, in one message. None: it may not speak, or has nothing new to say."""
         if not self.speaks():
             return None
@@ -180,7 +178,7 @@ class LogKeeper:
             self.save()
         self.changed, self.reported = False, self.lamport.now
         self._serial += 1
-        return Report(self.number, self.councils.me.member, self._serial, self.now())
+        return LogReport(self.number, self.councils.me.member, self._serial, self.now())
 
     # --- closing (rule T8) ---
 
@@ -292,3 +290,10 @@ class LogKeeper:
                 del table[log]
         if len(self.attempts) > self.MAX_ATTEMPTS:
             self.attempts.clear()
+
+
+def keep_logs(ring: CouncilRing, archive: Archive) -> LogKeeper:
+    """This process keeps logs whenever it is a voter."""
+    logs = LogKeeper(ring.ctx, ring.councils, ring.voting, ring.reform, archive)
+    ring.keep(logs)
+    return logs
