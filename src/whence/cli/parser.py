@@ -81,6 +81,10 @@ HOW: Mapping[str, tuple[object, str, str]] = {
     "open": (str, "HOST:PORT", "publish for clients that are not members; they connect here"),
     "client-secret-file": (Path, "FILE", "the secret of these clients (none: they hold the cluster's keys)"),
     "force": (SWITCH, "", "operator override: the voters that do not answer are gone for good"),
+    "http": (str, "HOST:PORT", "where browsers find it"),
+    "https": ({"nargs": 2}, "CERT KEY", "files of its certificate: it is served by https"),
+    "origin": (TEXTS, "URL", "pages of this origin may connect; may be repeated (none: this host's; *: all)"),
+    "tokens": (Path, "FILE", "who may come in: lines TOKEN USER, or TOKEN USER read (none: everybody)"),
     "metrics": (str, "HOST:PORT", "serve /metrics (Prometheus), /health and /status there"),
     "all": (SWITCH, "", "events without a scope cross, too"),
     "probe": (float, "S", "seconds to look for another way between the clusters; 0: none"),
@@ -107,6 +111,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "members": (int, "N", "how many members"),
     "publishers": (count, "N", "how many of them publish at a time"),
     "rate": (positive, "PER_S", "events/s of each publisher"),
+    "fanout": (count, "F", "to how many members a copy goes (none: the planner's choice)"),
     "loss": (share, "P", "share of messages that are lost"),
     "role": (CHOICE, "", "what the member may do"),
     "report": (Path, "FILE", "write a page with what happened, to look at"),
@@ -127,7 +132,6 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "delimiter": (str, "REGEX", "shiviz: what separates executions in a log; its group trace, if any, names them"),
     "complete": (SWITCH, "", "the traces of all members are here, to the end: what is not recorded did not happen"),
     "error-rate": (float, "P", "share of deliveries that probabilistic members may invert: is it kept?"),
-    "measure": (SWITCH, "", "also measure loss, latency, load, ... (takes longer)"),
     "verdicts": (CHOICE, "", "all: a row for each delivery, not only for those that are out of order"),
     "follow": (SWITCH, "", "audit the traces of a live cluster while they grow; verdicts come within seconds"),
     "once": (SWITCH, "", "with --follow: judge what there is and stop"),
@@ -274,6 +278,22 @@ join clusters in a tree: one that would close a circle is refused. docs/survey.m
 """,
         {"order": ("causal", "reliable", "probabilistic")},
     ),
+    "serve": Command(
+        "rooms for browsers, beside static files",
+        f"cluster! listen=127.0.0.1:0 advertise contact create bootstrap timeout=10 {_SECURITY} tickets=8 settings "
+        "profile directory http=127.0.0.1:8000 https origin tokens trace json",
+        """\
+  whence serve site --cluster chat --listen 127.0.0.1:7001 --insecure
+  whence serve site --cluster chat --contact 127.0.0.1:7001 --insecure --http 127.0.0.1:8001
+  whence serve site --cluster chat --listen 10.0.0.6:7001 --bootstrap --contact 10.0.0.5:7001 --contact 10.0.0.6:7001 \\
+      --secret-file s.key --http 0.0.0.0:443 --https site.crt site.key --origin https://chat.example --tokens tokens
+
+Each is a worker, and a member of the cluster; put a balancer before them. A page of the site joins a room by
+import { join } from "/rooms/whence.js". docs/web.md
+""",
+        arguments={"site": {"nargs": "?", "metavar": "DIR", "type": Path, "help": "static files"}},
+        needs="net,web",
+    ),
     "publish": Command(
         "publish in a cluster without being a member",
         f"cluster! contact! {_SECURITY} timeout=60 everywhere copies client last=0 json",
@@ -307,7 +327,7 @@ How the members get them: docs/operations.md
     ),
     "audit": Command(
         "did order ever break in these traces, where, and why",
-        "out! format=whence order parser delimiter complete error-rate measure verdicts=sparse engine=auto "
+        "out! format=whence order parser delimiter complete error-rate verdicts=sparse engine=auto "
         "follow once master memory json",
         """\
   whence audit traces --out verdicts                          a verdict for every delivery; tables and a page
@@ -390,16 +410,21 @@ The grid is a TOML file: the settings, and how many seeds of each. docs/pipeline
         needs="spark",
     ),
     "scale": Command(
-        "probabilistic causal order at 10^8 deliveries and more",
-        "set latencies seed=0 jobs json",
+        "causal order at 10^8 deliveries and more: the errors of clocks; gossip and trees among a million members",
+        "members publishers rate events fanout loss latency mode order set latencies seed=0 jobs json",
         """\
+  whence scale gossip --members 1000000 --events 20 --fanout 16 --loss 0.01 --order causal
+  whence scale gossip --members 100000 --mode rounds --set crash=0.5 --set crash_at=1
   whence scale                              (N, R, K) = (1000, 100, 4), 200 messages/s, 10^8 deliveries
   whence scale --set processes=2000 --set entries=200 --set keys=3 --set deliveries=1e7
 
 The array engine: (N, R, K) clocks in the network of PCO17, with an exact oracle. The settings, times in ms: processes,
 entries, keys, deliveries, rate (messages/s of all), delay, spread, skew, loss, retry, churn, memory, alerts.
-docs/scale.md
+With `gossip`: how events spread among --members, and when they deliver them, next to what `whence plan` says. More
+settings: termination, view, recovery, k, buffer, crash, crash_at, churn, away, forget, tenure, payload. docs/scale.md
 """,
+        {"order": ("unordered", "fifo", "causal", "reliable"), "mode": ("eager", "rounds", "tree")},
+        {"what": {"nargs": "?", "choices": ("clocks", "gossip"), "default": "clocks", "help": "or members"}},
     ),
     "paper": Command(
         "every claim of the papers and its verdict; redo one, or all",
@@ -414,7 +439,7 @@ docs/scale.md
 }
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
-    "run it": ("node", "status", "bridge", "publish", "keys"),
+    "run it": ("node", "serve", "status", "bridge", "publish", "keys"),
     "ask what happened": ("audit", "history"),
     "break it": ("conform",),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from whence.exports import exports
 
 if TYPE_CHECKING:
-    from whence.live.bridge import Bridge, Client, Door, Reader, Said, everywhere, local, merge
+    from whence.live.bridge import Bridge, Client, Door, Groups, Reader, Said, everywhere, local, merge
     from whence.live.metrics import MetricsServer, ask
     from whence.live.objects import Counter, Document, Objects, Registers
     from whence.live.objects.live import Live
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "bridge": "Bridge Client Door Reader Said everywhere local merge",
+        "": "web",
+        "bridge": "Bridge Client Door Groups Reader Said everywhere local merge",
         "metrics": "MetricsServer ask",
         "objects": "Counter Document Objects Registers",
         "objects.live": "Live",
@@ -37,6 +38,7 @@ __all__ = [
     "Counter",
     "Document",
     "Door",
+    "Groups",
     "Letter",
     "Live",
     "MetricsServer",

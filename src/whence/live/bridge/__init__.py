@@ -2,7 +2,8 @@
 
 from whence.live.bridge.door import Client, Door
 from whence.live.bridge.envelope import Reader, Said, everywhere, local
+from whence.live.bridge.groups import Groups
 from whence.live.bridge.live import Bridge
 from whence.live.bridge.merge import merge
 
-__all__ = ["Bridge", "Client", "Door", "Reader", "Said", "everywhere", "local", "merge"]
+__all__ = ["Bridge", "Client", "Door", "Groups", "Reader", "Said", "everywhere", "local", "merge"]

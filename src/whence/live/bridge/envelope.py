@@ -18,6 +18,7 @@ from typing import Annotated, Final
 import msgspec
 
 from whence.core.clock import EventId, FreeId, address_of
+from whence.core.order.overlap import MAX_GROUPS
 from whence.errors import BadMessage, UsageError
 
 MARK: Final = b"\x01whence:"
@@ -83,7 +84,13 @@ class Local(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     """Born here, for this cluster: the escape of a payload that begins like a heading."""
 
 
-Heading = Everywhere | Crossed | Probe | FromClient | Local
+class Amid(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
+    """Born here, by a member of several clusters: what it had of the others (`core/order/overlap.py`)."""
+
+    needs: Annotated[tuple[tuple[Name, tuple[tuple[Count, Count], ...]], ...], msgspec.Meta(max_length=MAX_GROUPS)]
+
+
+Heading = Everywhere | Crossed | Probe | FromClient | Local | Amid
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Heading)
@@ -128,7 +135,7 @@ def believed(heading: Heading | None, owner: str, trusted: Container[str] | None
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """An event as an application reads it, wherever it was born."""
+    """An event as an application reads it, from any cluster."""
 
     payload: bytes
     cluster: str
@@ -145,7 +152,7 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def origin(self) -> str:
-        """The member that published it where it was born."""
+        """The member that published it, in its home cluster."""
         return owner_of(self.id)
 
 
@@ -182,7 +189,7 @@ class Reader:
             self.forged += 1
             return None
         match heading:
-            case None | Local():
+            case None | Local() | Amid():
                 return Said(body, self.cluster, event)
             case Everywhere():
                 return Said(body, self.cluster, event, scope="global")

@@ -177,18 +177,17 @@ NAMED = """
   concurrent operations by stamps, and converge.
 * Object ownership and caching (CCC05 and TR05, future work): out. Use a cluster with few tickets.
 * Bounded version vectors (SURVEY 3.2): out. Entries restart with every incarnation.
-* One entry for each group, over groups that share members (SURVEY 3.3, Mostefaoui and Raynal): out. A process may be in
-  several clusters; each has its own clock and its own order.
+* One entry for each group, over groups that share members (SURVEY 3.3, Mostefaoui and Raynal): in, as
+  [groups](./survey.md#groups-that-share-members) of one ticket.
 * Light control messages (SURVEY 3.3) and rules for topologies known in advance (SURVEY 3.4): out.
 * Causal unicast (SURVEY 3.3): its clock compacts multicasts; there is no message to one member.
-* Hierarchies of groups (SURVEY 3.4): in, as trees of clusters over [bridges](./survey.md#bridges), between clusters
-  with tickets. Bridges to clusters without, several servers for one bridge, a daisy, cycles, and total order across
-  bridges are out.
+* Hierarchies of groups (SURVEY 3.4): in, as trees of clusters of any kind over [bridges](./survey.md#bridges), with
+  servers that take over, and as a daisy. Servers that share the load, cycles, and total order across bridges are out.
 * View synchrony (SURVEY 2): out; `survey/table1` has a quiet change of the view. Uniform delivery: out; use
   `publish(..., copies=k)`.
 * Synchronous channels (SURVEY 3.1): out; they cost a round trip for each event.
-* Recovery started by an alert (PCO17 4.2): the application's, by `on_alert`. Perfect distribution of keys (PCO17
-  4.1.3): out; the paper, too, draws them at random.
+* Recovery started by an alert (PCO17 4.2) and a perfect distribution of keys (4.1.3): in, as a contract's `repair` and
+  `assignment` ([settings](./probabilistic.md#the-contract)); the paper, too, measures random keys.
 * Open groups (SURVEY 3.2): in; [clients](./survey.md#open-groups) publish through a member.
 * Byzantine processes: out for the ring; see [SECURITY](../SECURITY.md).
 """
