@@ -214,7 +214,7 @@ class CouncilLease:
 
 
 NO_BALLOT = msg.Ballot(0, "")
-_LEADING = msg.Prepare | msg.Higher | msg.Accept | msg.Close | msg.End
+_LEADING = msg.Prepare | msg.Higher | msg.Accept | msg.CloseLog | msg.EndLog
 
 
 @dataclass
