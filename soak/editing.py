@@ -23,7 +23,7 @@ from whence.audit.judge import judge
 from whence.audit.judge.promises import REUSED_ID
 from whence.live.fleet.fleet import Fleet
 from whence.live.fleet.task import MemberSpec
-from whence.live.objects.replay import session
+from whence.lab.replay import session
 
 ROOT = Path(__file__).parent.parent
 

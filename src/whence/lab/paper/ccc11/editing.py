@@ -30,7 +30,7 @@ from whence.lab.sim.settings import to_toml
 from whence.lab.stats import Estimate, exact
 from whence.live.objects import Objects
 from whence.live.objects.kernel import events_of
-from whence.live.objects.replay import NAME, Author, Recording, recorded, session
+from whence.lab.replay import NAME, Author, Recording, recorded, session
 
 PER_ROUND = 16
 ROUND_MS = 100
