@@ -15,7 +15,7 @@ from whence.audit.judge import judge
 from whence.audit.trace import Row
 from whence.live.web import app, hub, room
 from whence.live.web.app import Rights, Rooms, Visit
-from whence.live.web.words import MAX_WORD, Close
+from whence.live.web.words import MAX_WORD, CloseCode
 
 
 async def test_clients_of_all_workers_hear_the_question_before_the_answer() -> None:
@@ -166,7 +166,7 @@ async def test_one_that_takes_nothing_for_long_is_let_go(monkeypatch: pytest.Mon
         dead.slow = True
         for n in range(1, 21):
             await fast.publish(n, n)
-        assert (await dead.end())[0] == Close.SLOW
+        assert (await dead.end())[0] == CloseCode.SLOW
         assert len(await fast.got(20)) == 20
 
 
@@ -181,27 +181,32 @@ def hello(**more: Any) -> dict[str, Any]:
 
 
 BAD = {
-    "nonsense": ("lobby", {}, ["what?"], Close.NONSENSE),
-    "not utf-8": ("lobby", {}, ["\ud800"], Close.NONSENSE),
-    "publishes first": ("lobby", {}, [{"t": "pub", "n": 1, "d": 1}], Close.NONSENSE),
-    "hello twice": ("lobby", {}, [hello(), hello()], Close.NONSENSE),
-    "another version": ("lobby", {}, [hello(v=2)], Close.NONSENSE),
-    "no room": ("a/b", {}, [hello()], Close.NONSENSE),
-    "too much": ("lobby", {}, [hello(), "x" * (MAX_WORD + 1)], Close.TOO_LARGE),
-    "too much in one event": ("lobby", {}, [hello(), {"t": "pub", "n": 1, "d": "x" * (1 << 17)}], Close.TOO_LARGE),
-    "a stranger": ("lobby", {}, [hello(token="nobody")], Close.REFUSED),
-    "may not read": ("lobby", {}, [hello(token="dumb")], Close.REFUSED),
-    "may not publish": ("lobby", {}, [hello(token="eve"), {"t": "pub", "n": 1, "d": 1}], Close.FORBIDDEN),
-    "may not be there": ("lobby", {}, [hello(token="eve"), {"t": "here", "d": 1}], Close.FORBIDDEN),
-    "another's identity": ("lobby", {}, [hello(me="0123456789abcdef")], Close.IMPOSTOR),
-    "a cursor from the future": ("lobby", {}, [hello(cursor={"0:1.0.1": 1 << 40})], Close.FUTURE),
-    "a cursor that is none": ("lobby", {}, [hello(cursor={"x": 1})], Close.NONSENSE),
-    "a number from the future": ("lobby", {}, [hello(), {"t": "pub", "n": 9, "d": 1}], Close.FUTURE),
-    "took what it was not given": ("lobby", {}, [hello(), {"t": "took", "k": 9}], Close.NONSENSE),
-    "a foreign page": ("lobby", {"origin": "https://evil.example", "host": "chat.example"}, [hello()], Close.ORIGIN),
-    "half a handshake": ("lobby", {}, [], Close.HALF_OPEN),
-    "no update": ("lobby", {}, [hello(), {"t": "op", "n": 1, "o": ["edit", "d", "c3R1ZmY="]}], Close.NONSENSE),
-    "a step of another": ("lobby", {}, [hello(), {"t": "rows", "r": [[0, 1.0, "crash", ""]]}], Close.NONSENSE),
+    "nonsense": ("lobby", {}, ["what?"], CloseCode.NONSENSE),
+    "not utf-8": ("lobby", {}, ["\ud800"], CloseCode.NONSENSE),
+    "publishes first": ("lobby", {}, [{"t": "pub", "n": 1, "d": 1}], CloseCode.NONSENSE),
+    "hello twice": ("lobby", {}, [hello(), hello()], CloseCode.NONSENSE),
+    "another version": ("lobby", {}, [hello(v=2)], CloseCode.NONSENSE),
+    "no room": ("a/b", {}, [hello()], CloseCode.NONSENSE),
+    "too much": ("lobby", {}, [hello(), "x" * (MAX_WORD + 1)], CloseCode.TOO_LARGE),
+    "too much in one event": ("lobby", {}, [hello(), {"t": "pub", "n": 1, "d": "x" * (1 << 17)}], CloseCode.TOO_LARGE),
+    "a stranger": ("lobby", {}, [hello(token="nobody")], CloseCode.REFUSED),
+    "may not read": ("lobby", {}, [hello(token="dumb")], CloseCode.REFUSED),
+    "may not publish": ("lobby", {}, [hello(token="eve"), {"t": "pub", "n": 1, "d": 1}], CloseCode.FORBIDDEN),
+    "may not be there": ("lobby", {}, [hello(token="eve"), {"t": "here", "d": 1}], CloseCode.FORBIDDEN),
+    "another's identity": ("lobby", {}, [hello(me="0123456789abcdef")], CloseCode.IMPOSTOR),
+    "a cursor from the future": ("lobby", {}, [hello(cursor={"0:1.0.1": 1 << 40})], CloseCode.FUTURE),
+    "a cursor that is none": ("lobby", {}, [hello(cursor={"x": 1})], CloseCode.NONSENSE),
+    "a number from the future": ("lobby", {}, [hello(), {"t": "pub", "n": 9, "d": 1}], CloseCode.FUTURE),
+    "took what it was not given": ("lobby", {}, [hello(), {"t": "took", "k": 9}], CloseCode.NONSENSE),
+    "a foreign page": (
+        "lobby",
+        {"origin": "https://evil.example", "host": "chat.example"},
+        [hello()],
+        CloseCode.ORIGIN,
+    ),
+    "half a handshake": ("lobby", {}, [], CloseCode.HALF_OPEN),
+    "no update": ("lobby", {}, [hello(), {"t": "op", "n": 1, "o": ["edit", "d", "c3R1ZmY="]}], CloseCode.NONSENSE),
+    "a step of another": ("lobby", {}, [hello(), {"t": "rows", "r": [[0, 1.0, "crash", ""]]}], CloseCode.NONSENSE),
 }
 
 
@@ -225,13 +230,13 @@ async def test_too_many_connections_are_named_and_the_others_go_on() -> None:
     async with workers(1, max_clients=5, max_strangers=20) as them:
         [worker] = them.all
         clients = [await them.client(worker, str(n)) for n in range(5)]
-        assert (await (await them.socket(worker)).end())[0] == Close.TOO_MANY
+        assert (await (await them.socket(worker)).end())[0] == CloseCode.TOO_MANY
         await clients[0].close()
         half = [await them.socket(worker) for _ in range(30)]
         await until(lambda: sum(each.closed is not None for each in half) >= 10, "some are refused at once")
         await clients[1].publish(1, "hello")
         assert await clients[2].got(1) == ["hello"]
-        assert {(await each.end())[0] for each in half} == {Close.TOO_MANY, Close.HALF_OPEN}
+        assert {(await each.end())[0] for each in half} == {CloseCode.TOO_MANY, CloseCode.HALF_OPEN}
         assert (await them.client(worker, "next")).welcome["why"] == "new"
 
 
@@ -247,14 +252,14 @@ async def test_pages_of_this_host_or_of_listed_ones_may_connect() -> None:
             them.all[0].origins = origins
             socket = await them.socket(them.all[0], origin=origin, host="chat.example:8000")
             await socket.say(**hello())
-            assert bool(await socket.hear("welcome")) if works else (await socket.end())[0] == Close.ORIGIN
+            assert bool(await socket.hear("welcome")) if works else (await socket.end())[0] == CloseCode.ORIGIN
 
 
 async def test_the_newer_connection_of_a_client_replaces_the_older() -> None:
     async with workers(1) as them:
         older = await them.client(them.all[0], "same")
         newer = await them.client(them.all[0], "same")
-        assert (await older.end())[0] == Close.REPLACED
+        assert (await older.end())[0] == CloseCode.REPLACED
         await newer.publish(1, "hello")
         assert await newer.got(1) == ["hello"]
 
@@ -314,7 +319,7 @@ async def test_too_many_rooms_are_named(monkeypatch: pytest.MonkeyPatch) -> None
     async with workers(1) as them:
         [worker] = them.all
         clients = [await them.client(worker, "a", room=f"r{n}") for n in range(3)]
-        assert (await (await fourth(them, worker)).end())[0] == Close.TOO_MANY
+        assert (await (await fourth(them, worker)).end())[0] == CloseCode.TOO_MANY
         await clients[0].close()
         assert (await them.client(worker, "b", room="r9")).welcome["why"] == "new", "an unused room makes room"
 
@@ -355,7 +360,7 @@ async def test_http_serves_the_client_and_says_whether_it_is_well() -> None:
         them.all[0].cluster.abandon()
         await until(lambda: not them.all[0].hub.open, "it notices")
         assert (await get("/health"))[0] == 503
-        assert (await (await them.socket(them.all[0])).end())[0] == Close.LEAVING
+        assert (await (await them.socket(them.all[0])).end())[0] == CloseCode.LEAVING
 
 
 async def test_a_hostile_members_events_disturb_no_room() -> None:

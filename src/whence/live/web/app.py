@@ -28,7 +28,7 @@ from whence.live.metrics import health
 from whence.live.web import words
 from whence.live.web.hub import Guest, Hub
 from whence.live.web.room import Room, checked_json
-from whence.live.web.words import Close, HangUp, Position, Said, text_of
+from whence.live.web.words import CloseCode, HangUp, Position, Spoken, text_of
 
 if TYPE_CHECKING:
     from whence.live.api import Cluster, Join
@@ -206,11 +206,11 @@ class Rooms:
         """Raise `HangUp` for a foreign page, and when there are too many."""
         origin = headers.get("origin")
         if origin is not None and not self._known(origin, headers.get("host", "")):
-            raise HangUp(Close.ORIGIN, f"pages of {origin[:80]} may not connect here")
+            raise HangUp(CloseCode.ORIGIN, f"pages of {origin[:80]} may not connect here")
         if self._strangers > self.limits[1] or self._clients >= self.limits[0]:
-            raise HangUp(Close.TOO_MANY, "this worker has as many connections as it may have")
+            raise HangUp(CloseCode.TOO_MANY, "this worker has as many connections as it may have")
         if not self.hub.open:
-            raise HangUp(Close.LEAVING, "this worker has left its cluster")
+            raise HangUp(CloseCode.LEAVING, "this worker has left its cluster")
 
     def _known(self, origin: str, host: str) -> bool:
         if self.origins is None:
@@ -224,7 +224,7 @@ class Rooms:
         found = self.authorize(Visit(room, hello.token, headers, query, str(client[0])))
         rights = await found if isawaitable(found) else found
         if rights is None or not rights.read:
-            raise HangUp(Close.REFUSED, f"you may not come into {room!r}")
+            raise HangUp(CloseCode.REFUSED, f"you may not come into {room!r}")
         return rights
 
     def welcomed(self) -> None:
@@ -272,7 +272,7 @@ class Session(Guest):
         except _Gone:
             return None
         except (UsageError, ClusterClosed) as error:
-            return HangUp(Close.NONSENSE if isinstance(error, UsageError) else Close.LEAVING, str(error))
+            return HangUp(CloseCode.NONSENSE if isinstance(error, UsageError) else CloseCode.LEAVING, str(error))
         forget = self._hub.welcome(self._room, self)
         work = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell())]
         try:
@@ -295,16 +295,16 @@ class Session(Guest):
             async with asyncio.timeout(HELLO_S):
                 hello = await self._hear()
                 if not isinstance(hello, words.Hello) or hello.v != words.VERSION:
-                    raise HangUp(Close.NONSENSE, f"the first word is a hello of version {words.VERSION}")
+                    raise HangUp(CloseCode.NONSENSE, f"the first word is a hello of version {words.VERSION}")
                 self._rights = await self._rooms.let_in(name, hello, self._scope, headers)
         except TimeoutError:
-            raise HangUp(Close.HALF_OPEN, f"no hello within {HELLO_S:g} s") from None
+            raise HangUp(CloseCode.HALF_OPEN, f"no hello within {HELLO_S:g} s") from None
         self.name = words.name_of(self._rights.user, hello.key)
         if hello.me not in ("", self.name):
-            raise HangUp(Close.IMPOSTOR, f"this is not the key of {hello.me}")
+            raise HangUp(CloseCode.IMPOSTOR, f"this is not the key of {hello.me}")
         room = self._hub.room(name)
         if room is None:
-            raise HangUp(Close.TOO_MANY, "there are as many rooms as there may be")
+            raise HangUp(CloseCode.TOO_MANY, "there are as many rooms as there may be")
         self._room = room
         self._rooms.welcomed()
         self.stranger = False
@@ -317,7 +317,9 @@ class Session(Guest):
             cursor, why = Position.parse(hello.cursor), "another cluster"
             if hello.run == self._hub.cluster._node.run:
                 if not await self._hub.until(lambda: self._hub.position.covers(cursor), PATIENCE_S):
-                    raise HangUp(Close.FUTURE, f"{PATIENCE_S:g} s long nothing was words.heard of events that you have")
+                    raise HangUp(
+                        CloseCode.FUTURE, f"{PATIENCE_S:g} s long nothing was words.heard of events that you have"
+                    )
                 why = "expired"
                 if (resumed := self._room.resume(cursor)) is not None:
                     self._at, self._has, self._again = resumed
@@ -379,11 +381,11 @@ class Session(Guest):
                     upto = max((row[0] for row in word.r), default=0)
                     self.note("rows", text_of(t="rows", upto=upto))
                 case words.Hello():
-                    raise HangUp(Close.NONSENSE, "a second hello")
+                    raise HangUp(CloseCode.NONSENSE, "a second hello")
 
     def _may_publish(self) -> None:
         if not self._rights.publish:
-            raise HangUp(Close.FORBIDDEN, f"{self._rights.user!r} may not publish in {self._room.name!r}")
+            raise HangUp(CloseCode.FORBIDDEN, f"{self._rights.user!r} may not publish in {self._room.name!r}")
 
     def _last(self) -> int:
         """The last number of the client that is delivered here."""
@@ -394,21 +396,21 @@ class Session(Guest):
         self._may_publish()
         last = max(self._published, self._last())
         if number > last + 1 and not await self._hub.until(lambda: self._last() >= number - 1, PATIENCE_S):
-            raise HangUp(Close.FUTURE, f"number {number} after {last}: numbers follow one another")
+            raise HangUp(CloseCode.FUTURE, f"number {number} after {last}: numbers follow one another")
         if number > max(last, self._last()):
             self._published = number
-            await self._hub.publish(Said(self._room.name, self.name, self._rights.user, number, data))
+            await self._hub.publish(Spoken(self._room.name, self.name, self._rights.user, number, data))
 
     def _taken(self, k: int) -> None:
         if not self._took <= k <= self._sent:
-            raise HangUp(Close.NONSENSE, f"{k} events taken of {self._sent}")
+            raise HangUp(CloseCode.NONSENSE, f"{k} events taken of {self._sent}")
         del self._unread[: k - self._took]
         self._took, self._full_since = k, 0.0
         self.wake.set()
 
     async def _here(self, data: bytes) -> None:
         self._present = bool(data)
-        await self._hub.publish(Said(self._room.name, self.name, self._rights.user, 0, data))
+        await self._hub.publish(Spoken(self._room.name, self.name, self._rights.user, 0, data))
 
     async def _absent(self) -> None:
         """Nobody hears of the client any more, unless it is here by another connection."""
@@ -428,7 +430,9 @@ class Session(Guest):
                 async with asyncio.timeout(SLOW_S if self._full_since else None):
                     await self.wake.wait()
             except TimeoutError:
-                raise HangUp(Close.SLOW, f"nothing of {self._sent - self._took} events taken in {SLOW_S:g} s") from None
+                raise HangUp(
+                    CloseCode.SLOW, f"nothing of {self._sent - self._took} events taken in {SLOW_S:g} s"
+                ) from None
             self.wake.clear()
             if self.ending is not None:
                 raise self.ending
@@ -483,7 +487,7 @@ def _why(ends: Sequence[object]) -> HangUp | None:
             return end
     for end in ends:
         if isinstance(end, ClusterClosed | UsageError):
-            return HangUp(Close.LEAVING, str(end))
+            return HangUp(CloseCode.LEAVING, str(end))
         if isinstance(end, Exception) and not isinstance(end, _Gone | asyncio.CancelledError):
             log.debug("a connection has ended: %r", end)
     return None

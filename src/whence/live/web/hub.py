@@ -20,7 +20,7 @@ from whence.live.net.queues import Signal
 from whence.live.objects import Objects
 from whence.live.objects.live import as_event
 from whence.live.web.room import Room, RoomState
-from whence.live.web.words import Close, HangUp, Position, Rows, Said, payload_of, said_in, text_of
+from whence.live.web.words import CloseCode, HangUp, Position, Rows, Spoken, payload_of, said_in, text_of
 
 if TYPE_CHECKING:
     from whence.live.api import Cluster, Join
@@ -60,7 +60,7 @@ class Guest:
         self.notes[kind] = word
         self.wake.set()
 
-    def end(self, code: Close, why: str) -> None:
+    def end(self, code: CloseCode, why: str) -> None:
         """Close its connection."""
         self.ending = self.ending or HangUp(code, why)
         self.wake.set()
@@ -126,7 +126,7 @@ class Hub:
         """End all connections."""
         for of in list(self.guests.values()):
             for guest in of.values():
-                guest.end(Close.LEAVING, why)
+                guest.end(CloseCode.LEAVING, why)
 
     @property
     def open(self) -> bool:
@@ -211,7 +211,7 @@ class Hub:
         """Wait until it holds; whether it does. What was read, or may be handed out, changes it."""
         return await self._told.until(condition, None if timeout is None else time.monotonic() + timeout)
 
-    async def publish(self, said: Said) -> None:
+    async def publish(self, said: Spoken) -> None:
         """Publish for a client; returns when it has its place in the order."""
         call = next(self._calls)
         self._publishing[call] = time.monotonic()
@@ -226,7 +226,7 @@ class Hub:
         """A client is there; an older connection of it ends. Returns what ends it."""
         mine = self.guests.setdefault(room.name, {})
         if (older := mine.get(guest.name)) is not None:
-            older.end(Close.REPLACED, "this client has connected again")
+            older.end(CloseCode.REPLACED, "this client has connected again")
         mine[guest.name] = guest
         if room.present:
             guest.note("here", room.who(set(self.cluster.members())))
@@ -308,7 +308,7 @@ class Hub:
             elif kind in ("publish", "deliver") and (found := EVENT.fullmatch(what)):
                 fields = {"event": f"{found[1]}#1{what[16:]}", "origin": f"{found[1]}#1"}
             elif kind != "leave":
-                raise HangUp(Close.NONSENSE, f"not a step of a client: {kind[:20]!r} {what[:40]!r}")
+                raise HangUp(CloseCode.NONSENSE, f"not a step of a client: {kind[:20]!r} {what[:40]!r}")
             at = (f"{node.cluster}/{room.name}", f"{name}#1", lseq, int(min(ms, 1e13) * 1e6))
             self._trace.append(Row(node.run, *at, kind, **fields))
         getattr(self._trace, "flush", lambda: None)()

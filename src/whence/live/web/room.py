@@ -13,7 +13,7 @@ from whence.core.clock.bounds import keep_last
 from whence.errors import UsageError
 from whence.live.objects import BadOperation, Full, Objects, StampedEvent, kernel
 from whence.live.objects.document import pycrdt
-from whence.live.web.words import MAX_DATA, MAX_ROOM, Close, HangUp, Position, Said, json, stamp_text
+from whence.live.web.words import MAX_DATA, MAX_ROOM, CloseCode, HangUp, Position, Spoken, json, stamp_text
 
 LOG_EVENTS: Final = 2048
 """Events of a room that are kept for clients; one that is further behind gets the state of the room instead."""
@@ -107,7 +107,7 @@ class Room:
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def take(self, event: StampedEvent, said: Said, at: int) -> LogEntry | None:
+    def take(self, event: StampedEvent, said: Spoken, at: int) -> LogEntry | None:
         """A delivered event: apply it. Returns what clients get; None: a copy that says nothing new."""
         first = said.number > self.last.get(said.name, 0)
         if first:
@@ -222,9 +222,9 @@ class Room:
         try:
             return self.objects.check_room(self._operation(words))
         except Full as error:
-            raise HangUp(Close.FULL, str(error)) from None
+            raise HangUp(CloseCode.FULL, str(error)) from None
         except (UsageError, msgspec.MsgspecError, ValueError, TypeError) as error:
-            raise HangUp(Close.NONSENSE, f"not an operation: {error}") from None
+            raise HangUp(CloseCode.NONSENSE, f"not an operation: {error}") from None
 
     def _operation(self, words: list[Any]) -> bytes:
         name = str(words[1])
@@ -306,5 +306,5 @@ def checked_update(update: bytes) -> None:
 def checked_json(data: msgspec.Raw, most: int = MAX_DATA) -> bytes:
     """The bytes of a JSON value, if they are few enough; raises `HangUp`."""
     if len(data) > most:
-        raise HangUp(Close.TOO_LARGE, f"{len(data)} bytes of data; at most {most}")
+        raise HangUp(CloseCode.TOO_LARGE, f"{len(data)} bytes of data; at most {most}")
     return bytes(data)

@@ -46,7 +46,7 @@ KEPT: Final = 16
 """Tenures of a ticket that a cursor names; older ones are settled (`CctClock.MAX_TAILS`)."""
 
 
-class Close(IntEnum):
+class CloseCode(IntEnum):
     """Why a worker closes a connection: the code of the WebSocket. Its reason says more."""
 
     NONSENSE = 4400  # what the client said is no word of this protocol
@@ -65,8 +65,8 @@ class Close(IntEnum):
 
 
 FINAL: Final = frozenset(
-    (Close.NONSENSE, Close.REFUSED, Close.FORBIDDEN, Close.REPLACED, Close.TOO_LARGE, Close.IMPOSTOR, Close.ORIGIN,
-     Close.FULL)
+    (CloseCode.NONSENSE, CloseCode.REFUSED, CloseCode.FORBIDDEN, CloseCode.REPLACED, CloseCode.TOO_LARGE, CloseCode.IMPOSTOR, CloseCode.ORIGIN,
+     CloseCode.FULL)
 )  # fmt: skip
 """After these a client would only hear the same again; after all others, those of the network too, it comes back."""
 
@@ -74,7 +74,7 @@ FINAL: Final = frozenset(
 class HangUp(RemoteError):
     """A connection has to end; `code` and the text are what the client is told."""
 
-    def __init__(self, code: Close, why: str) -> None:
+    def __init__(self, code: CloseCode, why: str) -> None:
         super().__init__(why)
         self.code = code
 
@@ -129,7 +129,7 @@ class Position:
                 ticket, _, inc = name.partition(":")
                 found[int(ticket), Incarnation.parse(inc).packed] = seq
         except (ValueError, OverflowError):
-            raise HangUp(Close.NONSENSE, "not a cursor: want ticket:epoch.term.count and a number") from None
+            raise HangUp(CloseCode.NONSENSE, "not a cursor: want ticket:epoch.term.count and a number") from None
         return cls(found)
 
 
@@ -195,11 +195,11 @@ _words: msgspec.json.Decoder[ClientWord] = msgspec.json.Decoder(ClientWord)
 def heard(text: str | bytes) -> ClientWord:
     """A client's word; raises `HangUp`."""
     if len(text) > MAX_WORD:
-        raise HangUp(Close.TOO_LARGE, f"a message of {len(text)} bytes; at most {MAX_WORD}")
+        raise HangUp(CloseCode.TOO_LARGE, f"a message of {len(text)} bytes; at most {MAX_WORD}")
     try:
         return _words.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise HangUp(Close.NONSENSE, f"not a word: {error}") from None
+        raise HangUp(CloseCode.NONSENSE, f"not a word: {error}") from None
 
 
 def name_of(user: str, key: str) -> str:
@@ -214,7 +214,7 @@ MARK: Final = b"\x0e\x01"
 marks."""
 
 
-class Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Spoken(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a client says in a room, by way of a worker."""
 
     room: Name
@@ -227,16 +227,16 @@ class Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """JSON, or an operation (`objects.kernel`); of `number` 0, empty: it has gone."""
 
 
-_said = msgspec.msgpack.Decoder(Said)
+_said = msgspec.msgpack.Decoder(Spoken)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def payload_of(said: Said) -> bytes:
+def payload_of(said: Spoken) -> bytes:
     """The payload of the event."""
     return MARK + _encode(said)
 
 
-def said_in(payload: bytes) -> Said | None:
+def said_in(payload: bytes) -> Spoken | None:
     """What was said in a room; None: the event is of something else, or malformed."""
     if not payload.startswith(MARK):
         return None
