@@ -15,8 +15,6 @@ from whence.errors import UsageError
 from whence.live.net.transport import parse_address, show_address
 from whence.live.web.app import Authorize, Receive, Rights, Rooms, Scope, Send, Visit, anyone, rooms
 
-WHAT = ("read", "publish")
-
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until a signal comes."""
@@ -102,9 +100,9 @@ def by_token(path: Path) -> Authorize:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = line.split()
         if words and not line.startswith("#"):
-            if len(words) not in (2, 3) or words[2:] not in ([], [WHAT[0]], [WHAT[1]]):
+            if len(words) not in (2, 3) or words[2:] not in ([], ["read"]):
                 raise UsageError(f"{path}, line {number}: want TOKEN USER, or TOKEN USER read")
-            found[words[0]] = Rights(words[1], publish=words[2:] != [WHAT[0]])
+            found[words[0]] = Rights(words[1], publish=len(words) == 2)
 
     def authorize(request: Visit) -> Rights | None:
         return found.get(request.token)
