@@ -132,16 +132,6 @@ def test_every_bit_flipped(message):
             survives(bytes(flipped))
 
 
-@settings(max_examples=300)
-@given(messages, st.data())
-def test_bytes_replaced_inserted_and_removed(message, data):
-    raw = bytearray(encode(message))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw)))
-        raw[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=5))
-    survives(bytes(raw))
-
-
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.binary(max_size=5)
     | st.text(max_size=5),
