@@ -64,10 +64,10 @@ class CloseCode(IntEnum):
     FULL = 4507  # the objects of this cluster are as large as they may be
 
 
+_C = CloseCode
 FINAL: Final = frozenset(
-    (CloseCode.NONSENSE, CloseCode.REFUSED, CloseCode.FORBIDDEN, CloseCode.REPLACED, CloseCode.TOO_LARGE, CloseCode.IMPOSTOR, CloseCode.ORIGIN,
-     CloseCode.FULL)
-)  # fmt: skip
+    (_C.NONSENSE, _C.REFUSED, _C.FORBIDDEN, _C.REPLACED, _C.TOO_LARGE, _C.IMPOSTOR, _C.ORIGIN, _C.FULL)
+)
 """After these a client would only hear the same again; after all others, those of the network too, it comes back."""
 
 
