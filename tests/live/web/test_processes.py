@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import LIMIT, Command, until
-from tests.ports import free_ports
-from whence.audit.judge import judge
-from whence.audit.trace import Row, read
+from tests.live.web.served import Served
 
 pytest.importorskip("uvicorn", reason="needs uvicorn and websockets")
 pytest.importorskip("websockets", reason="needs uvicorn and websockets")
@@ -24,41 +21,6 @@ pytest.importorskip("websockets", reason="needs uvicorn and websockets")
 NODE = shutil.which("node")
 SCRIPT = Path(__file__).with_name("talk.mjs")
 COUNT = 60
-
-
-class Served:
-    """Three workers, traced."""
-
-    def __init__(self, start: Callable[..., Command], home: Path) -> None:
-        self.traces = home / "traces"
-        self.started: list[Command] = []
-        self.urls: list[str] = []
-        self.members: list[str] = []
-        contact = f"127.0.0.1:{free_ports(1)[0]}"
-        for n in range(3):
-            where = ["--contact", contact] if n else ["--listen", contact]
-            more = ["--insecure", "--http", "127.0.0.1:0", "--trace", self.traces / str(n), "--json"]
-            self.started.append(start("serve", "--cluster", "chat", *where, *more))
-            said = self.notice(n, "rooms")
-            self.urls.append(said["rooms"].replace("http", "ws") + "/lobby")
-            self.members.append(said["me"])
-        until(lambda: any('"may_lose": 1' in line for line in list(self.started[0].err)), "one may be lost")
-
-    def notice(self, n: int, key: str) -> dict[str, Any]:
-        def find() -> Any:
-            lines = [json.loads(line) for line in list(self.started[n].err) if line.startswith("{")]
-            return next((line for line in lines if key in line), None)
-
-        return until(find, f"worker {n} says {key}")
-
-    def kill(self, n: int) -> None:
-        """kill -9."""
-        self.started[n].process.kill()
-        self.started[n].process.wait(LIMIT)
-
-    def rows(self) -> list[Row]:
-        """The steps in the room; a killed process may leave half a line."""
-        return [row for row in read(self.traces, on_bad="collect") if row.cluster == "chat/lobby"]
 
 
 @pytest.fixture
@@ -130,17 +92,4 @@ def test_kill_9_of_a_worker_costs_no_event_and_doubles_none(served: Served) -> N
     assert last[0] == last[1] == {"hits": 2 * COUNT, "last": {"ann": COUNT, "bob": COUNT}}
     workers = {line["worker"] for line in talkers[0].lines if line.get("state") == "open"}
     assert served.members[0] in workers and len(workers) > 1, "it went on at another worker"
-    judged(served)
-
-
-def judged(served: Served) -> None:
-    """The judge on the steps of the clients: `reliable`, from their first step to their last."""
-    until(lambda: sum(row.kind == "leave" for row in served.rows()) >= 2, "clients say that they leave")
-    rows = served.rows()
-    assert {row.order for row in rows if row.kind == "join"} == {"reliable"}
-    report = judge(rows)
-    assert report.ok and not report.doubts, report
-    delivered = Counter(
-        row.member for row in {(row.member, row.lseq): row for row in rows}.values() if row.kind == "deliver"
-    )
-    assert list(delivered.values()) == [6 * COUNT] * 2, "the last hop is in the trace"
+    assert list(served.judged(2).values()) == [6 * COUNT] * 2, "the last hop is in the trace"

@@ -64,10 +64,8 @@ class CloseCode(IntEnum):
     FULL = 4507  # the objects of this cluster are as large as they may be
 
 
-_C = CloseCode
-FINAL: Final = frozenset(
-    (_C.NONSENSE, _C.REFUSED, _C.FORBIDDEN, _C.REPLACED, _C.TOO_LARGE, _C.IMPOSTOR, _C.ORIGIN, _C.FULL)
-)
+_FINAL = "NONSENSE REFUSED FORBIDDEN REPLACED TOO_LARGE IMPOSTOR ORIGIN FULL"
+FINAL: Final = frozenset(CloseCode[name] for name in _FINAL.split())
 """After these a client would only hear the same again; after all others, those of the network too, it comes back."""
 
 
