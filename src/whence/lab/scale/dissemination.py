@@ -20,7 +20,7 @@ import sys
 import time
 from functools import cache
 from math import ceil, log2
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numba
@@ -142,8 +142,7 @@ class GossipRun:
         patience = self.wait_us + (self.again_us if s.recovery != "off" else 0)
         self.patience = patience if s.order in ("causal", "fifo") else 0
         self.digest_us = round_us / (config.cast.fanout * (1 - s.loss))
-        self.turns = TURNS if s.order == "reliable" else 1
-        self.k, self.buffer = order.k, order.buffer
+        self.k, self.buffer, self.turns = order.k, order.buffer, TURNS if s.order == "reliable" else 1
         self.batch_size = max(8, min(64, MOST_AT_A_TIME // s.members))
         self._sizes(round_us, patience)
         n, w, e = s.members, self.rows, len(self.times.at)
@@ -175,7 +174,7 @@ class GossipRun:
     def _sizes(self, round_us: int, patience: int) -> None:
         """Times after which nothing changes, and what the rings need for them."""
         s, at = self.s, self.times.at
-        slowest = int(self.links.base.max()) + int(self.links.jitter.max())
+        slowest = self.slowest = int(self.links.base.max()) + int(self.links.jitter.max())
         pause = self.manner.round if s.mode == "rounds" else 0
         self.spread_us = self.manner.termination * (slowest + pause) + 16 * round_us * (s.mode == "tree")
         if self.spread_us >= MOST_US:
@@ -198,8 +197,7 @@ class GossipRun:
 
     def run(self, tell: Progress) -> None:
         """All events."""
-        t, n = self.times, self.s.members
-        e = len(t.at)
+        t, e = self.times, len(self.times.at)
         for first in range(0, e, self.batch_size):
             end = min(e, first + self.batch_size)
             came, state, copies = self.arrivals(first, end)
@@ -208,7 +206,7 @@ class GossipRun:
             for x in range(first, end):
                 self._publish(x)
             self._finish(end, int(t.at[end - 1]))
-            tell(end / e, f"{end:,} of {e:,} events among {n:,} members")
+            tell(end / e, f"{end:,} of {e:,} events among {self.s.members:,} members")
         self._pursue(e, 2**62)
         self._finish(e, 2**62)
 
@@ -244,13 +242,11 @@ class GossipRun:
 
     def _scratch(self) -> tuple[Any, ...]:
         threads: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-        slowest = (
-            int(self.links.base.max()) + int(self.links.jitter.max()) + self.manner.round * self.manner.termination
-        )
+        slowest = self.slowest + self.manner.round * self.manner.termination
         buckets = 1 << max(1, (slowest >> self.links.shift) + 2).bit_length()
         if self.s.mode == "tree":
             cast = self.expected.config.cast
-            furthest = (4 * self.manner.round + cast.graft // 1000 + 2 * slowest) >> self.links.shift
+            furthest = (4 * self.manner.round + cast.graft // 1000 + 2 * self.slowest) >> self.links.shift
             return trees.scratch(threads, self.s.members, furthest, cast.neighbours + 1)
         chunks = self.manner.fanout * max(1, self.manner.termination if self.manner.round else 1) * self.s.members
         chunks = chunks // CHUNK + 2 * buckets + 2  # only what is used takes memory
@@ -340,9 +336,8 @@ class GossipRun:
             self.missing[past & (ask <= self.missing[:, 2]), 3] = -1
         if len(who):
             at, teller = self._told(x, who)
-            self.missing = np.vstack(
-                (self.missing, np.column_stack((who * 0 + x, who, at + self.wait_us, teller, who * 0)))
-            )
+            rows = np.column_stack((who * 0 + x, who, at + self.wait_us, teller, who * 0))
+            self.missing = np.vstack((self.missing, rows))
 
     def _told(self, x: int, who: I64) -> tuple[I64, I64]:
         """The first digest that shows x to each of these members, and whose."""
@@ -395,24 +390,18 @@ def run_gossip(settings: GossipSettings, threads: int | None = None, progress: P
     use_threads(threads)
     tell = progress or (lambda done, what: None)
     tell(0.0, "loading the kernels (the first time they are compiled: a minute)")
-    load_kernels(settings)
+    load_kernels(settings.mode == "tree")
     began, spent = time.perf_counter(), time.process_time()
     work = GossipRun(settings)
     work.run(tell)
     return _result(work, time.perf_counter() - began, time.process_time() - spent)
 
 
-def load_kernels(settings: GossipSettings) -> None:
-    """Compile, or load the cached code, before the time is measured."""
-    _load("tree" if settings.mode == "tree" else "eager")
-
-
 @cache
-def _load(mode: Literal["eager", "tree"]) -> None:
-    """A run that uses all of it."""
-    how: dict[str, Any] = {"mode": mode, "fanout": 2, "termination": 4, "loss": 0.3, "order": "fifo"}
-    tiny = GossipSettings(members=100, events=9, publishers=2, **how)
-    GossipRun(tiny).run(lambda done, what: None)
+def load_kernels(tree: bool) -> None:
+    """Compile, or load the cached code, before the time is measured: a run that uses all of it."""
+    how: dict[str, Any] = {"mode": "tree" if tree else "eager", "fanout": 2, "termination": 4, "loss": 0.3}
+    GossipRun(GossipSettings(members=100, events=9, publishers=2, order="fifo", **how)).run(lambda done, what: None)
 
 
 def _latency(histogram: I64, unit: int) -> LatencyQuantiles:

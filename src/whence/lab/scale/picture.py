@@ -83,7 +83,7 @@ def draw(settings: GossipSettings, file: Path) -> None:
 
     if file.suffix not in (".png", ".svg", ".pdf"):
         raise ConfigError(f"plot: {file} is no .png, .svg or .pdf")
-    load_kernels(settings)
+    load_kernels(settings.mode == "tree")
     run = GossipRun(settings)
     came, bearer = bearers_of(run)
     order = np.argsort(came, kind="stable")[: int((came != NEVER).sum())]
