@@ -13,7 +13,7 @@ import msgspec
 
 from whence.core.clock import EventId
 from whence.errors import UsageError
-from whence.live.objects.document import Document, Json, Shared
+from whence.live.objects.document import Document, Json, YjsReplica
 from whence.live.objects.kernel import (
     MAX_NAME,
     UNREADABLE,
@@ -136,7 +136,7 @@ class Objects:
     def me(self, member: str) -> None:
         self._me = member
         for slot in self._slots.values():
-            if isinstance(slot.replica, Shared):
+            if isinstance(slot.replica, YjsReplica):
                 slot.replica.me = member
 
     def _declared(self, kind: type[R], name: str) -> R:

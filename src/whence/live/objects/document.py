@@ -54,7 +54,7 @@ def _refused(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-class Shared:
+class YjsReplica:
     """The replica, and the edits on it, whatever the document holds."""
 
     kind: ClassVar[str]
@@ -216,7 +216,7 @@ class Shared:
         return self._size
 
 
-class Document(Shared):
+class Document(YjsReplica):
     """A text. Positions count characters (code points)."""
 
     kind = "document"
@@ -268,7 +268,7 @@ MAX_DEPTH = 64
 """Of maps and lists in each other."""
 
 
-class Json(Shared):
+class Json(YjsReplica):
     """Nested maps and lists; at first an empty map. Edits of different places merge, and so do insertions into one
     list. Of concurrent writes to one name one wins, the same everywhere, with all that is in it."""
 
