@@ -25,7 +25,7 @@ def scale(args: argparse.Namespace) -> int:
         raise UsageError(f"--{next(iter(given))} is for `whence scale gossip`; without it there is only --set")
     file = given.pop("plot", None)
     result: ScaleResult | GossipResult
-    with progress("starting") as tell:
+    with progress("starting (the first run on a machine compiles for a while)") as tell:
         if args.what == "clocks":
             clocks = _settings(args, ScaleSettings, {})
             result = run_scale(clocks, args.jobs, progress=tell)
