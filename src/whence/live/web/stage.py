@@ -28,7 +28,7 @@ DOWN_S: Final = 3.0
 """Seconds until a killed worker is back."""
 
 
-class Stage:
+class LiveDemo:
     """What the page shows, and what its buttons do."""
 
     def __init__(self, fleet: Fleet, verdict: Callable[[], dict[str, Any]]) -> None:
@@ -88,7 +88,7 @@ async def show(listen: str, out: Path, verdict: Callable[[], dict[str, Any]], sa
             while not any(await fleet.ask("look")):  # until then the first worker cannot be spared
                 await asyncio.sleep(0.2)
             say("look at it: http://{}:{}/ (Ctrl-C ends it)".format(*sock.getsockname()[:2]))
-            await serving(Stage(fleet, verdict), sock)
+            await serving(LiveDemo(fleet, verdict), sock)
     return 0
 
 
