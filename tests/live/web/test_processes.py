@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import LIMIT, Command, until
+from tests.house.imports import ROOT
 from tests.live.web.served import Served
 
 pytest.importorskip("uvicorn", reason="needs uvicorn and websockets")
@@ -98,7 +99,7 @@ def test_kill_9_of_a_worker_costs_no_event_and_doubles_none(served: Served) -> N
 
 TALK = """
 import asyncio, os, signal, sys
-from whence.live.web import RoomClosed, connect
+from examples.room_client import RoomClosed, connect
 
 async def main(pid, urls):
     async with connect(urls, token="sender") as sender, connect(urls[::-1], token="reader") as reader:
@@ -134,5 +135,5 @@ asyncio.run(main(int(sys.argv[1]), sys.argv[2:]))
 def test_a_burst_of_one_sender_arrives_in_order_and_all_though_its_worker_dies(served: Served) -> None:
     """The Python client. django/channels#1683 tells of bursts of one sender that arrive in part and out of order."""
     command = [sys.executable, "-c", TALK, served.started[0].process.pid, *served.urls]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout.splitlines() == ["[] [] 0 {'hits': 1000} {'k': [1]} ", "4400"], done.stderr

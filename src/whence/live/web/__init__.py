@@ -4,7 +4,7 @@
     app.mount("/rooms", rooms)
 
 Clients of any worker are in the same rooms: events in causal order to the last hop, objects, and who is there. The
-client for browsers and Node is `whence.js`, the one for Python `connect`.
+client for browsers and Node is `whence.js`.
 """
 
 from whence.exports import exports
@@ -13,9 +13,8 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "app": "Visit Rights Rooms anyone rooms",
-        "client": "RoomClient RoomClosed connect",
         "words": "CloseCode",
     },
 )
 
-__all__ = ["CloseCode", "Rights", "RoomClient", "RoomClosed", "Rooms", "Visit", "anyone", "connect", "rooms"]
+__all__ = ["CloseCode", "Rights", "Rooms", "Visit", "anyone", "rooms"]

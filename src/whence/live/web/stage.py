@@ -6,11 +6,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 from whence.errors import FleetError
@@ -18,12 +16,11 @@ from whence.live.api import Options, create, join
 from whence.live.fleet.channel import Channel, program
 from whence.live.fleet.fleet import Fleet, Members
 from whence.live.fleet.member import JoinedMembers
-from whence.live.fleet.task import MemberSpec, Task
+from whence.live.fleet.task import Task
 from whence.live.net.transport import Faults, parse_address, show_address
 from whence.live.web.app import Receive, Rooms, Scope, Send, anyone
 from whence.live.web.serve import Site, listening, serving
 
-WORKERS: Final = 3
 DOWN_S: Final = 3.0
 """Seconds until a killed worker is back."""
 
@@ -75,31 +72,6 @@ class LiveDemo:
     def _workers(self) -> dict[str, Any]:
         ports = [int(one.task.members[0].listen.rpartition(":")[2]) + 1 for one in self._fleet.all]
         return {"workers": [{"port": p, "alive": o.alive} for p, o in zip(ports, self._fleet.all, strict=True)]}
-
-
-async def show(listen: str, out: Path, verdict: Callable[[], dict[str, Any]], say: Callable[[str], None]) -> int:
-    """Start the workers and serve the page, until this is cancelled. `verdict`: of the judge, for the page."""
-    async with Fleet(out, traced=out / "trace") as fleet:
-        for _ in range(WORKERS):
-            spec = MemberSpec(order="reliable", listen=f"127.0.0.1:{_two_ports()}")
-            fleet.member(Task(cluster="demo", members=[spec]), "whence.live.web.stage")
-        with listening(listen) as sock:
-            await fleet.start()
-            while not any(await fleet.ask("look")):  # until then the first worker cannot be spared
-                await asyncio.sleep(0.2)
-            say("look at it: http://{}:{}/ (Ctrl-C ends it)".format(*sock.getsockname()[:2]))
-            await serving(LiveDemo(fleet, verdict), sock)
-    return 0
-
-
-def _two_ports() -> int:
-    """A free port, the next one free as well: for a member, and for its rooms."""
-    while True:
-        with socket.socket() as first, socket.socket() as second, suppress(OSError, OverflowError):
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            second.bind(("127.0.0.1", port + 1))
-            return port
 
 
 async def main(task: Task, channel: Channel) -> None:

@@ -1,11 +1,11 @@
-"""The client for Python, with the surface of the one for browsers:
+"""A client of rooms (docs/web.md) for Python, with the surface of the one for browsers. Run it, or copy it:
 
-    async with whence.web.connect(["ws://10.0.0.5:8000/rooms/lobby", "ws://10.0.0.6:8000/rooms/lobby"]) as room:
+    async with connect(["ws://10.0.0.5:8000/rooms/lobby", "ws://10.0.0.6:8000/rooms/lobby"]) as room:
         await room.publish({"text": "hello"})
         async for event in room.events():
             print(event["u"], event.get("d"))
 
-It connects again by itself, to the next address, and goes on where it was (`words`, rules 2 and 3).
+It connects again by itself, to the next address, and goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ import base64
 import json
 import random
 import secrets
+import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Self
 
 from whence.errors import WhenceError
-from whence.live.web.words import FINAL, VERSION, CloseCode, Position
+from whence.live.web.words import VERSION, CloseCode, Position
 
+_FINAL = "NONSENSE REFUSED FORBIDDEN REPLACED TOO_LARGE IMPOSTOR ORIGIN FULL"
+FINAL: Final = frozenset(CloseCode[name] for name in _FINAL.split())
+"""After these a client would only hear the same again; after all others, those of the network too, it comes back."""
 BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 MAX_EVENTS: Final = 1024
 """Events that wait for a slow reader of `events()`; then the worker sends no more, and keeps them."""
@@ -211,3 +215,16 @@ def connect(urls: str | Sequence[str], *, token: str = "", key: str = "", **opti
     the application's `authorize`. `key`: its secret, to be the same client again. Other options are those of
     `websockets.connect`."""
     return RoomClient([urls] if isinstance(urls, str) else urls, token, key, **options)
+
+
+async def main(urls: list[str]) -> None:
+    """Say hello, and print what is said."""
+    async with connect(urls, token="python") as room:
+        saying = asyncio.create_task(room.publish("hello"))
+        async for event in room.events():
+            print(event["u"], event.get("d", event.get("o")))
+        await saying
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:] or ["ws://127.0.0.1:8000/rooms/lobby"]))
