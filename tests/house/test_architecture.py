@@ -20,6 +20,7 @@ WINGS_AT_MOST, BESIDE, TESTS_AT_MOST = 59_290, 310, 36_500
 FUNCTION_LINES = 60
 LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
     "whence.lab.scale.engine._take",
+    "whence.lab.scale.flood.flood",
     "whence.audit.judge.batch.kernel.judge",
     "whence.audit.judge.batch.kernel.rebuild",
 }

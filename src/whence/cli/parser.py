@@ -107,6 +107,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "members": (int, "N", "how many members"),
     "publishers": (count, "N", "how many of them publish at a time"),
     "rate": (positive, "PER_S", "events/s of each publisher"),
+    "fanout": (count, "F", "to how many members a copy goes (none: the planner's choice)"),
     "loss": (share, "P", "share of messages that are lost"),
     "role": (CHOICE, "", "what the member may do"),
     "report": (Path, "FILE", "write a page with what happened, to look at"),
@@ -390,16 +391,21 @@ The grid is a TOML file: the settings, and how many seeds of each. docs/pipeline
         needs="spark",
     ),
     "scale": Command(
-        "probabilistic causal order at 10^8 deliveries and more",
-        "set latencies seed=0 jobs json",
+        "causal order at 10^8 deliveries and more: the errors of clocks; gossip and trees among a million members",
+        "members publishers rate events fanout loss latency mode order set latencies seed=0 jobs json",
         """\
+  whence scale gossip --members 1000000 --events 20 --fanout 16 --loss 0.01 --order causal
+  whence scale gossip --members 100000 --mode rounds --set crash=0.5 --set crash_at=1
   whence scale                              (N, R, K) = (1000, 100, 4), 200 messages/s, 10^8 deliveries
   whence scale --set processes=2000 --set entries=200 --set keys=3 --set deliveries=1e7
 
 The array engine: (N, R, K) clocks in the network of PCO17, with an exact oracle. The settings, times in ms: processes,
 entries, keys, deliveries, rate (messages/s of all), delay, spread, skew, loss, retry, churn, memory, alerts.
-docs/scale.md
+With `gossip`: how events spread among --members, and when they deliver them, next to what `whence plan` says. More
+settings: termination, view, recovery, k, buffer, crash, crash_at, churn, away, forget, tenure, payload. docs/scale.md
 """,
+        {"order": ("unordered", "fifo", "causal", "reliable"), "mode": ("eager", "rounds", "tree")},
+        {"what": {"nargs": "?", "choices": ("clocks", "gossip"), "default": "clocks", "help": "or members"}},
     ),
     "paper": Command(
         "every claim of the papers and its verdict; redo one, or all",

@@ -7,6 +7,7 @@
 `shrink(...)`                       a failing run, reduced to a schedule that a person can read
 `plan_cluster(PlanQuestion(...))`   settings and predictions for a workload (docs/planner.md)
 `run_scale(ScaleSettings(...))`     the array engine: (N, R, K) clocks for 10^4 processes (docs/scale.md)
+`run_gossip(GossipSettings(...))`   how events spread among a million members, and when they deliver
 =================================== =====================================================================
 
     from whence import lab
@@ -20,6 +21,8 @@ from whence.exports import exports
 
 if TYPE_CHECKING:
     from whence.lab.plan import ClusterPlan, PlanQuestion, plan_cluster
+    from whence.lab.scale.dissemination import run_gossip
+    from whence.lab.scale.gossip import GossipSettings
     from whence.lab.scale.network import ScaleSettings
     from whence.lab.scale.run import run_scale
     from whence.lab.sim.run import Simulated, run
@@ -31,6 +34,8 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "plan": "ClusterPlan PlanQuestion plan_cluster",
+        "scale.dissemination": "run_gossip",
+        "scale.gossip": "GossipSettings",
         "scale.network": "ScaleSettings",
         "scale.run": "run_scale",
         "sim.run": "Simulated run",
@@ -42,6 +47,7 @@ __getattr__, __dir__ = exports(
 
 __all__ = [
     "ClusterPlan",
+    "GossipSettings",
     "Loaded",
     "PlanQuestion",
     "ScaleSettings",
@@ -52,6 +58,7 @@ __all__ = [
     "parse",
     "plan_cluster",
     "run",
+    "run_gossip",
     "run_scale",
     "shrink",
     "soak",

@@ -180,10 +180,13 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
         return least * (1 - error.relative) - slack, most * (1 + error.relative) + slack
 
 
-def plan_cluster(question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000) -> ClusterPlan:
-    """Settings for the question, and what they will do, where member ids are so long and events so many."""
+def plan_cluster(
+    question: PlanQuestion, name_bytes: int = 18, seq: int = 10_000, given: cast_sizing.Sizing | None = None
+) -> ClusterPlan:
+    """Settings for the question, and what they will do, where member ids are so long and events so many. `given`: with
+    this fanout and termination."""
     q = question
-    chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
+    chosen = given or cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
     cast = PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
     round_ns = -(-ROUND_LATENCIES * q.latency_ns // MS) * MS  # whole ms
     load = q.publishers * q.rate * round_ns / 1e9

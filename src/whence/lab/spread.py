@@ -6,6 +6,7 @@ round, and for the answer to their request.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice, pairwise
 from math import exp, log1p
 from typing import NamedTuple
@@ -23,6 +24,7 @@ class PrCast(NamedTuple):
     mode: Mode = "rounds"
     in_step: bool = False
 
+    @lru_cache(maxsize=256)  # noqa: B019  # a tuple of numbers: equal ones are the same
     def _by_termination(self) -> list[Outlook]:
         """The outlook for a termination of 1, 2, .. `termination`; for trees, that of so many hops."""
         if self.members <= 1:

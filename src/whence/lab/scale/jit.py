@@ -7,10 +7,26 @@ from typing import Any, TypeVar
 
 import numba
 
+from whence.errors import ConfigError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 span = numba.prange
 """`range` whose steps may run on any thread, in any order."""
+thread: Any = numba.get_thread_id  # type: ignore[attr-defined]
+"""The number of the thread that runs a step."""
+
+
+Progress = Callable[[float, str], None]
+"""Called with the share that is done, and the current step."""
+
+
+def use_threads(threads: int | None) -> None:
+    """As many as given, or all."""
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    if threads is not None and not 1 <= threads <= most:
+        raise ConfigError(f"threads: {threads} is not from 1 to {most}")
+    numba.set_num_threads(threads or most)
 
 
 def kernel(function: F) -> F:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 import numba
 
 from whence.errors import ConfigError
+from whence.lab.scale.dissemination import run_gossip
 from whence.lab.scale.engine import (
     ALERTS4,
     ALERTS5,
@@ -24,10 +24,9 @@ from whence.lab.scale.engine import (
     Engine,
     steps,
 )
+from whence.lab.scale.gossip import GossipSettings
+from whence.lab.scale.jit import Progress, use_threads
 from whence.lab.scale.network import Prepared, ScaleSettings, prepare
-
-Progress = Callable[[float, str], None]
-"""Called with the share that is done, and the current step."""
 
 STEP = 2e7
 """Deliveries between two progress reports."""
@@ -80,10 +79,7 @@ def bound(p_nc: float, R: int, K: int, X: float) -> float:
 def run_scale(settings: ScaleSettings, threads: int | None = None, progress: Progress | None = None) -> ScaleResult:
     """Run one setting, on all threads unless said otherwise."""
     settings.check()
-    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    if threads is not None and not 1 <= threads <= most:
-        raise ConfigError(f"threads: {threads} is not from 1 to {most}")
-    numba.set_num_threads(threads or most)
+    use_threads(threads)
     tell = progress or (lambda done, what: None)
     began = time.perf_counter()
     made = prepare(settings)
@@ -95,15 +91,26 @@ def run_scale(settings: ScaleSettings, threads: int | None = None, progress: Pro
 
 def point(settings: dict[str, Any]) -> dict[str, Any]:
     """One point of a sweep: settings by name, as for `whence scale` (and `threads`), in; settings and results by name
-    out."""
+    out. Where there are `members`, they gossip."""
     given = dict(settings)
     threads = given.pop("threads", 1)
     try:
+        if "members" in given:
+            made = run_gossip(msgspec.convert(given, GossipSettings, strict=False), threads)
+            return {**given, **_flat(msgspec.to_builtins(made))}
         chosen = msgspec.convert(given, ScaleSettings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"a point of the sweep: {error}") from None
     result: dict[str, Any] = msgspec.to_builtins(run_scale(chosen, threads=threads))
     return {**given, **result}
+
+
+def _flat(result: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"load": {"sent_mean": 1}}` as `{"load.sent_mean": 1}`."""
+    found: dict[str, Any] = {}
+    for name, value in result.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
 
 
 def _load(tell: Progress) -> None:
