@@ -77,7 +77,7 @@ NUMBERS = {
     "Attend": 104, "Volunteer": 105, "Missing": 106, "Prepare": 107, "Promise": 108, "Higher": 109, "Accept": 110,
     "Accepted": 111, "Begin": 112, "Close": 113, "Closed": 114, "End": 115,
     "Recover": 64, "AckRecover": 65, "SnapshotRequest": 66, "SnapshotRefused": 67, "Snapshot": 68,
-    "Tick": 69, "Report": 70, "Follow": 71, "Reports": 72,
+    "Tick": 69, "Report": 70, "Follow": 71, "Reports": 72, "DirectMessage": 73, "DirectAck": 74,
 }  # fmt: skip
 
 

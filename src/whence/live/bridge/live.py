@@ -171,7 +171,8 @@ class Bridge:
         while batch := await reader.batch(FRAMES):
             out: list[GatewayOutput] = []
             for event in batch:
-                out += self.gateway.read(name, _id_of(event), event.payload)
+                if not event.direct:
+                    out += self.gateway.read(name, _id_of(event), event.payload)
             await self._catch_up()
             await self._publish([o for o in out if isinstance(o, Forward)])
             self._record([o for o in out if isinstance(o, Crossing)])

@@ -50,6 +50,7 @@ from whence.core.ports import (
     Remember,
     Resign,
     Send,
+    Sent,
     SnapshotTaken,
     TakeSnapshot,
     Ticket,
@@ -532,7 +533,7 @@ class Node:
                 self.refused = o.reason
             case Refused(what="found"):
                 self.unfounded = o.reason
-            case Copied():
+            case Copied() | Sent():
                 self.copies.tell(o)
             case CutOff():
                 log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
