@@ -319,21 +319,19 @@ def rows_case(_: str, folder: Path) -> Row:
     as JSON lines."""
     import pyarrow.parquet as pq
 
-    from whence.audit.judge import Follower
     from whence.audit.judge.batch.audited import audited
     from whence.audit.judge.batch.coding import READ, code
     from whence.audit.spark import ingest
-    from whence.audit.spark.keyed import rows_of, tables_of
+    from whence.audit.spark.keyed import SavedRun, judged
 
     files = sorted(folder.glob("*.parquet"))
     to_lines(folder, folder / "lines")
     table = pq.read_table(files[0])
 
-    def judged() -> int:
-        follower = Follower()
+    def grown() -> int:
+        state = SavedRun()
         for at in range(0, table.num_rows, 50_000):
-            judged = follower.feed(rows_of(table.slice(at, 50_000), ("r", "main")))
-            tables_of(("r", "main"), judged, follower.findings(), False)
+            state = judged(state, ("r", "main"), table.slice(at, 50_000))[0].saved
         return int(table.num_rows)
 
     def read(place: Path) -> int:
@@ -353,7 +351,7 @@ def rows_case(_: str, folder: Path) -> Row:
         return 1000
 
     return {
-        "judge, row by row": cost(judged),
+        "judge of the stream": cost(grown),
         "arrays, a run of 60 rows": cost(judged_together),
         "Parquet": cost(lambda: sum(read(file) for file in files)),
         "JSON lines": cost(lambda: read(folder / "lines")),

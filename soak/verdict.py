@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from whence.audit.judge import judge
+from whence.audit.judge.findings import Finding
 from whence.audit.judge.promises import REUSED_ID
-from whence.audit.judge.tickets import held_twice
+from whence.audit.judge.tickets import Holding, overlapping, two_owners
 from whence.audit.trace import Row
 from whence.live.fleet.fleet import Fleet
 
@@ -90,3 +92,33 @@ def tell(args_json: bool, result: dict[str, Any]) -> int:
                 value = json.dumps(value, indent=2) if value else "none"
             print(f"{name.replace('_', ' '):28} {value}")
     return 0 if result["ok"] else 1
+
+
+def held(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Holding]:
+    """The tenures, where all processes read one clock and it is known when each was killed: a member holds the ticket
+    until its trace says that it lost it, also if it publishes nothing. Each begins with an `owner` row and ends with
+    `lost` or `released`, or when its member left, crashed or was `killed` (member -> ns); otherwise it lasts."""
+    tenures: list[Holding] = []
+    open_: dict[tuple[str, int], Holding] = {}
+    for row in sorted(rows, key=lambda row: (row.member, row.lseq)):
+        change, _, rest = (row.reason or "").partition(" ")
+        if row.kind == "ticket" and row.ticket is not None:
+            key = (row.member, row.ticket)
+            if change == "owner" and key not in open_:
+                end = killed.get(row.member, 1 << 62)
+                open_[key] = Holding(row.ticket, rest.partition(" ")[0], row.member, row.t_ns, end, row.lseq)
+                tenures.append(open_[key])
+            elif change in ("lost", "released") and key in open_:
+                open_.pop(key).end = row.t_ns
+        elif row.kind in ("leave", "crash"):
+            for key in [key for key in open_ if key[0] == row.member]:
+                open_.pop(key).end = row.t_ns
+    return tenures
+
+
+def held_twice(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Finding]:
+    """Two owners of one ticket at one instant of the one clock, whether or not they published."""
+    of: dict[int, list[Holding]] = {}
+    for tenure in held(rows, killed):
+        of.setdefault(tenure.ticket, []).append(tenure)
+    return [two_owners(earlier, later) for _, tenures in sorted(of.items()) for earlier, later in overlapping(tenures)]

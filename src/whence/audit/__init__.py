@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from whence.audit.spark.histories import check as check_histories
     from whence.audit.spark.ingest import read_traces
     from whence.audit.spark.keyed import audit_stream
-    from whence.audit.spark.measure import metrics
     from whence.audit.spark.session import session, ship
     from whence.audit.spark.sweep import load_grid, sweep
     from whence.audit.spark.tables import read_table
@@ -55,7 +54,6 @@ __getattr__, __dir__ = exports(
         "spark.histories": "check_histories=check",
         "spark.ingest": "read_traces",
         "spark.keyed": "audit_stream",
-        "spark.measure": "metrics",
         "spark.session": "session ship",
         "spark.sweep": "load_grid sweep",
         "spark.tables": "read_table",
@@ -73,7 +71,6 @@ __all__ = [
     "check_histories",
     "check_history",
     "load_grid",
-    "metrics",
     "open_trace",
     "read",
     "read_history",

@@ -62,7 +62,6 @@ def audit(args: argparse.Namespace) -> int:
                 spark=None if args.engine == "local" else partial(_session, args),
                 few=FEW if args.engine == "auto" and not (args.master or os.environ.get("SPARK_REMOTE")) else 0,
                 progress=lambda what: tick(None, what),
-                metrics=args.measure,
                 complete=args.complete and not refused,
                 error_rate=args.error_rate,
                 sparse=args.verdicts != "all",
@@ -96,12 +95,10 @@ def _check(args: argparse.Namespace) -> None:
         (args.order and args.format != "otel", "--order is for --format otel"),
         (follow and len(args.paths) > 1, "--follow watches one directory"),
         (follow and args.format != "whence", "--follow reads whence traces"),
-        (shiviz and args.measure, "--measure is for whence traces"),
         (shiviz and args.error_rate is not None, "--error-rate is for whence traces: logs do not tell deliveries"),
         (shiviz and away, "--format shiviz reads and writes on this machine only: copy the logs here first"),
         (is_local(args.out) and Path(args.out).is_file(), f"--out {args.out} is a file; name a directory"),
         (not fullmatch(r"(?i)(\d+[kmgt]?b?)?", args.memory or ""), f"--memory {args.memory}: want a size such as 4g"),
-        (local and args.measure, "--measure needs Spark: leave --engine local out"),
         (local and args.master, "--master needs Spark: leave --engine local out"),
     ):
         if wrong:

@@ -1,54 +1,14 @@
-"""The judge of a trace that comes in pieces: any order, any restart, and nobody accused for what is not there."""
+"""The judge of one run at hand: nobody is accused for what is not there."""
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from soak.verdict import held_twice
 
-from tests.audit.judge.traces import trace
-from whence.audit.judge import Finding, Follower, Judged, judge
+from whence.audit.judge import judge
 from whence.audit.judge.promises import TWO_OWNERS
-from whence.audit.judge.tickets import held_twice
 from whence.audit.trace import Row
 from whence.errors import UnknownOrder
-
-PARTS = [range(k, 300, 6) for k in range(6)]
-
-
-def follow(follower: Follower, rows: list[Row]) -> list[Judged]:
-    return follower.feed(rows)
-
-
-def key(one: Judged) -> tuple[str, int]:
-    return one.member, one.step
-
-
-@pytest.mark.parametrize("seeds", PARTS)
-def test_pieces_in_any_order_and_a_state_saved_between_them_change_nothing(seeds: range) -> None:
-    for seed in seeds:
-        same_in_pieces(seed)
-
-
-def same_in_pieces(seed: int) -> None:
-    rows = trace(seed)
-    every: list[Judged] = []
-    whole = judge(rows, each=every.append)
-    rng = random.Random(seed)
-    rng.shuffle(rows)
-    judged: list[Judged] = []
-    found: list[Finding] = []
-    follower = Follower(complete=True)
-    while rows:
-        piece, rows = rows[:7], rows[7:]
-        judged += follow(follower, [*piece, *piece[:2]])  # some come twice
-        found += follower.findings()
-        if rng.random() < 0.3:  # it was killed, and goes on from what it has saved
-            follower = follower.copy()
-    rest = follower.settle()
-    assert sorted(judged + rest, key=key) == sorted(every, key=key)
-    report = follower.report(found)
-    assert (report.members, report.broken) == (whole.members, whole.broken)
 
 
 def test_an_incomplete_trace_accuses_nobody_of_what_is_not_there() -> None:

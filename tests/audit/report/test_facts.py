@@ -119,7 +119,7 @@ def test_what_is_done_to_members_and_what_they_do() -> None:
 
 def test_whoever_was_killed_is_marked_where_its_trace_ends() -> None:
     again = [Row("r", "c", "c#10", 0, 9_000_000, "join", reason="checkpoint", order="causal", peer="c#1")]
-    marks = [(m.at_s, m.member, m.what, m.fault) for m in page([*again, *TRIANGLE]).marks]
+    marks = [(m.at_s, m.member, m.what, m.fault) for m in page([*TRIANGLE, *again]).marks]
     assert marks == [
         (0.007, "c#1", "ended without a word", True),
         (0.009, "c#10", "came back, from its own disk", False),

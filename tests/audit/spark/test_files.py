@@ -119,12 +119,10 @@ def test_spark_is_started_for_many_rows_only(
     assert audit_files([folder], tmp_path / "out", spark=start, few=100_000).design == "local"
     with pytest.raises(KeyError, match="Spark"):
         audit_files([folder], tmp_path / "out", spark=start, few=1_000)
-    with pytest.raises(KeyError, match="Spark"):
-        audit_files([folder], tmp_path / "out", spark=start, few=100_000, metrics=True)
     monkeypatch.setattr("whence.audit.session", lambda *_: start())
     command = ["audit", str(folder), "--out", str(tmp_path / "out")]
     assert main(command) in (0, 1, 3) and "in this process" in capsys.readouterr().out
-    for more in (["--engine", "spark"], ["--master", "local[1]"], ["--measure"]):
+    for more in (["--engine", "spark"], ["--master", "local[1]"]):
         with pytest.raises(KeyError, match="Spark"):
             main([*command, *more])
 
@@ -262,7 +260,7 @@ def wrong_inputs(place: Path) -> Iterator[tuple[list[object], str]]:
     yield [place / "empty", "--out", place / "out"], "no trace in this directory"
     yield [place / "good", "--out", place / "file"], "is a file"
     yield [place / "good", "--out", place / "out", "--parser", "x"], "--format shiviz"
-    yield [place / "good", "--out", place / "out", "--measure"], "leave --engine local out"
+    yield [place / "good", "--out", place / "out", "--master", "local"], "leave --engine local out"
     yield [place / "good" / "t.jsonl", "--out", place / "out"], "t.jsonl: empty file"
 
 

@@ -21,15 +21,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.audit.judge.traces import trace
 from tests.audit.spark.traces import make
 from tests.long import few
-from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code
-from whence.audit.judge.follow import CHECKPOINTS
+from whence.audit.judge.batch.saved import CHECKPOINTS, SavedRun, waiting
 from whence.audit.spark import blocks, growing
+from whence.audit.spark.findings import frozen, thawed
 from whence.audit.spark.growing import FollowedBatch, follow
-from whence.audit.spark.keyed import rows_of, tables_of
+from whence.audit.spark.keyed import judged
 from whence.audit.spark.tables import arrow_schema, table_files
 from whence.audit.trace import JsonlTrace, Row
 from whence.cli import main
@@ -84,11 +85,23 @@ def streamed(out: Path) -> Verdicts:
     return by_step(found_by(out, "verdicts"))
 
 
-def fed(
-    follower: Follower, table: pa.Table, run: tuple[str, str], exceptions: bool = False
-) -> tuple[pa.Table, list[Finding]]:
-    judged, found = follower.feed(rows_of(table, run)), follower.findings()
-    return tables_of(run, judged, found, exceptions)["verdicts"], found
+class Stream:
+    """The judge of one run, which is saved and read again after each piece."""
+
+    def __init__(self) -> None:
+        self.state = frozen(SavedRun())
+
+    def feed(self, rows: Iterable[Row] | pa.Table, run: tuple[str, str] = ("r", "main")) -> dict[str, pa.Table]:
+        done, found = judged(thawed(self.state), run, rows if isinstance(rows, pa.Table) else as_table(rows))
+        self.state = frozen(done.saved)
+        return found
+
+    def told(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+        return self.feed(rows)["violations"].to_pylist()
+
+    @property
+    def waiting(self) -> dict[str, tuple[int, str]]:
+        return waiting(thawed(self.state))
 
 
 @pytest.fixture
@@ -108,24 +121,18 @@ def step(member: str, lseq: int, kind: str, event: str | None = None, t: int = 0
 
 
 def in_pieces(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
-    """Feed them in pieces, with the state written down and read again in between; then say that this was all."""
-    follower = Follower()
+    """Feed them in pieces."""
+    stream, at = Stream(), 0
     verdicts: list[dict[str, Any]] = []
-    violations: list[Finding] = []
-    key = (rows[0].run, "main")
-    at = 0
+    violations: list[dict[str, Any]] = []
     while at < len(rows):
         size = rng.randint(1, 700)
-        table, found = fed(follower, as_table(rows[at : at + size]), key)
-        verdicts += table.to_pylist()
-        violations += found
+        found = stream.feed(rows[at : at + size], (rows[0].run, "main"))
+        verdicts += found["verdicts"].to_pylist()
+        violations += found["violations"].to_pylist()
         at += size
-        if rng.random() < 0.2:
-            follower = follower.copy()
-    judged, found = follower.settle(), follower.findings()
-    verdicts += tables_of(key, judged, found, False)["verdicts"].to_pylist()
-    violations += found
-    return by_step(verdicts), {(f.rule, f.member, f.step, f.event) for f in violations if f.doubt is None}
+    assert not stream.waiting
+    return by_step(verdicts), all_but_agreement(violations)
 
 
 def all_but_agreement(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
@@ -141,17 +148,6 @@ def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int) -> None:
     assert in_pieces(rows, rng) == (verdicts, all_but_agreement(violations))
     rng.shuffle(rows)
     assert in_pieces(rows + rows[:100], rng) == (verdicts, all_but_agreement(violations))
-
-
-def test_exceptions_alone() -> None:
-    """What `audit_stream(exceptions=True)` leaves out is in order."""
-    [rows], _ = make(2_000, runs=1, origins=5, members=20, wrongs=3)
-    run = (rows["run"][0].as_py(), "main")
-    every, wrong = fed(Follower(), rows, run)
-    some, again = fed(Follower(), rows, run, exceptions=True)
-    kept = [row for row in every.to_pylist() if row["verdict"] != "in order"]
-    assert some.to_pylist() == kept and wrong == again
-    assert 0 < len(kept) < every.num_rows
 
 
 def test_injected_wrongs_are_all_found() -> None:
@@ -186,13 +182,35 @@ def test_what_is_missing_is_waited_for(seed: int) -> None:
         gone.add((tokens[0].member, tokens[0].lseq))
     late = rng.choice(sorted({r.member for r in rows})) if seed >= 4 else None
     left = [r for r in rows if (r.member, r.lseq) not in gone and r.member != late]
-    follower = Follower()
-    judged = follower.feed(left)
-    assert follower.waiting and len(judged) < len(batch(left)[0])
-    judged += follower.feed([r for r in rows if (r.member, r.lseq) in gone or r.member == late])
+    stream = Stream()
+    found = stream.feed(left)["verdicts"].to_pylist()
+    assert stream.waiting and len(found) < len(batch(left)[0])
+    found += stream.feed([r for r in rows if (r.member, r.lseq) in gone or r.member == late])["verdicts"].to_pylist()
     whole, _ = batch(rows)
-    assert {(j.member, j.step): j.verdict.text for j in judged} == {k[2:]: v["verdict"] for k, v in whole.items()}
-    assert not follower.waiting
+    assert {(v["member"], v["lseq"]): v["verdict"] for v in found} == {k[2:]: v["verdict"] for k, v in whole.items()}
+    assert not stream.waiting
+
+
+@pytest.mark.parametrize("part", few(range(4), 1))
+def test_generated_traces_in_any_pieces(part: int) -> None:
+    """Every kind of wrong, restarts, states and tickets that change hands; some rows come twice."""
+    for seed in range(12 * part, 12 * (part + 1)):
+        rows = [msgspec.structs.replace(row, cluster="main") for row in trace(seed, wrong=seed % 3 > 0)]
+        a = audited.audited(code(as_table(rows)))
+        rng, stream = random.Random(seed), Stream()
+        every = by_step(tables.verdicts(a).to_pylist())
+        wrong = {key[:3] for key in all_but_agreement(tables.violations(a).to_pylist())}
+        rng.shuffle(rows)
+        found: dict[str, list[dict[str, Any]]] = {"verdicts": [], "violations": []}
+        for at in range(0, len(rows), 25):
+            for name, table in stream.feed([*rows[at : at + 25], *rows[:3]]).items():
+                found[name] += table.to_pylist()
+        told, waits = by_step(found["verdicts"]), set(stream.waiting)
+        assert told == {key: row for key, row in every.items() if key in told}, seed
+        assert {key[2] for key in every.keys() - told.keys()} <= waits, seed
+        mine = [(v["rule"], v["member"], v["lseq"]) for v in found["violations"]]
+        assert len(mine) == len(set(mine)) and set(mine) <= wrong, seed
+        assert {one[1] for one in wrong - set(mine)} <= waits, seed
 
 
 def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
@@ -205,19 +223,16 @@ def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
             ]
         return out
 
-    follower = Follower()
-    follower.feed([step("a#1", 0, "join", reason="genesis"), step("a#1", 1, "publish", "0:0.0.1:1@a#1")])
-    follower.feed(steps(0, 10 * CHECKPOINTS))
-    assert follower.findings()
-    before = len(msgspec.msgpack.encode(follower))
-    assert len(follower.feed(steps(10 * CHECKPOINTS, 10_000))) == 5_000
-    assert len(follower.findings()) == 5_000
-    assert len(msgspec.msgpack.encode(follower)) < before + 100
-    follower.feed(
-        [step("b#2", 0, "join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}")]
-    )
-    (judged,) = follower.feed([step("b#2", 1, "deliver", "0:0.0.1:1@a#1")])
-    assert judged.verdict is Verdict.DUPLICATE, "its last checkpoint was kept"
+    stream = Stream()
+    stream.feed([step("a#1", 0, "join", reason="genesis"), step("a#1", 1, "publish", "0:0.0.1:1@a#1")])
+    stream.feed(steps(0, 10 * CHECKPOINTS))
+    before = len(stream.state)
+    assert stream.feed(steps(10 * CHECKPOINTS, 10_000))["violations"].num_rows == 5_000
+    assert len(stream.state) < before + 100
+    last = f"checkpoint {10 * CHECKPOINTS + 9_998}"
+    stream.feed([step("b#2", 0, "join", reason="checkpoint", peer="b#1", token=last)])
+    (found,) = stream.feed([step("b#2", 1, "deliver", "0:0.0.1:1@a#1")])["verdicts"].to_pylist()
+    assert found["verdict"] == "duplicate", "its last checkpoint was kept"
 
 
 def test_rows_of_a_stream_need_the_required_columns_only() -> None:
@@ -235,8 +250,7 @@ def test_rows_of_a_stream_need_the_required_columns_only() -> None:
     good, refused = blocks.packed(iter(table.to_batches())), blocks.REFUSED
     found = {one["run"]: one for batch in good for one in batch.to_pylist()}
     assert sorted(found) == sorted(["r", refused, blocks.NOTICE]) and found["r"]["rows"] == 2
-    verdicts, wrong = fed(Follower(), blocks.unpacked([found["r"]["block"]]), ("r", "main"))
-    assert verdicts.num_rows == 0 and not wrong
+    assert not any(table.num_rows for table in Stream().feed(blocks.unpacked([found["r"]["block"]])).values())
 
 
 # -- with Spark
@@ -482,20 +496,16 @@ def test_two_owners_are_told_once_as_soon_as_they_overlap() -> None:
     def published(member: str, lseq: int, t: int, event: str) -> Row:
         return step(member, lseq, "publish", event, t=t)
 
-    follower = Follower()
-    follower.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
-    follower.feed([step("b#1", 0, "deliver", "3:0.0.1:1@a#1"), owned("b#1", 1, 15, "0.0.2")])
-    assert follower.findings() == [], "by its clock it was early, but it had the last event of the other"
-    follower = follower.copy()
-    follower.feed([published("a#1", 2, 30, "3:0.0.1:2@a#1")])
-    (claim,) = follower.findings()
-    assert (claim.rule, claim.member, claim.step) == ("two owners", "b#1", 1)
-    assert "ticket 3 had two owners: a#1 as 0.0.1 from 10 to 30 ns" in claim.sentence
-    follower = follower.copy()
-    follower.feed([published("a#1", 3, 40, "3:0.0.1:3@a#1"), owned("a#1", 4, 50, "0.0.1", "released")])
-    follower.feed([owned("c#1", 0, 50, "0.0.3"), published("c#1", 1, 60, "3:0.0.3:1@c#1")])
-    assert follower.findings() == []
-    follower.feed([published("d#1", 0, 50, "3:0.0.4:1@d#1"), published("d#1", 1, 55, "3:0.0.4:2@d#1")])
-    assert [(c.member, c.step) for c in follower.findings()] == [("c#1", 0)], "they began in the same moment"
-    follower.feed([published("e#1", 0, 99, "3:0.0.3:1@e#1")])
-    assert {(c.rule, c.member) for c in follower.findings()} == {("two owners", "e#1"), ("reused id", "e#1")}
+    stream = Stream()
+    stream.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
+    stream.feed([step("b#1", 0, "deliver", "3:0.0.1:1@a#1")])
+    assert not stream.told([owned("b#1", 1, 15, "0.0.2")]), "by its clock early, but it had the last event of the other"
+    (claim,) = stream.told([published("a#1", 2, 30, "3:0.0.1:2@a#1")])
+    assert (claim["rule"], claim["member"], claim["lseq"]) == ("two owners", "b#1", 1)
+    assert "ticket 3 had two owners: a#1 as 0.0.1 from 10 to 30 ns" in claim["detail"]
+    stream.feed([published("a#1", 3, 40, "3:0.0.1:3@a#1"), owned("a#1", 4, 50, "0.0.1", "released")])
+    assert not stream.told([owned("c#1", 0, 50, "0.0.3"), published("c#1", 1, 60, "3:0.0.3:1@c#1")])
+    found = stream.told([published("d#1", 0, 50, "3:0.0.4:1@d#1"), published("d#1", 1, 55, "3:0.0.4:2@d#1")])
+    assert [(c["member"], c["lseq"]) for c in found] == [("c#1", 0)], "they began in the same moment"
+    found = stream.told([published("e#1", 0, 99, "3:0.0.3:1@e#1")])
+    assert {(c["rule"], c["member"]) for c in found} == {("two owners", "e#1"), ("reused id", "e#1")}

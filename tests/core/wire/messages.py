@@ -130,6 +130,8 @@ EXAMPLES: list[Any] = [
     order.SnapshotRequest(9, 2, False),
     order.SnapshotRefused(9, "busy"),
     order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), b"state"),
+    order.StateRequest("a:1#2/1", 5),
+    order.StatePart("a:1#2/1", 5, b"abc"),
     logs.Tick(1, INC, 6, 70),
     logs.Report(3, "a:1#2", 8, LOGS, b"s"),
     logs.Follow(3, 70),
@@ -147,6 +149,7 @@ FREE_EXAMPLES: list[Any] = [
     cast.Gossip((FREE,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
     order.Recover(9, (("a:1#2", 0, 1, 4),)),
     order.AckRecover(9, (FREE,), (("a:1#2", 0, 1, 4),)),
+    order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), b"state", 3),
     order.SnapshotRequest(9, 4, False, "no tickets"),
     order.Snapshot(9, "a:1#2/1", FREE_CLOCK, (), b"state"),
 ]
@@ -367,7 +370,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "frames": tuples_of(st.one_of(frames(), free_frames(), stamped_frames())),
     "clock": st.one_of(clocks(), free_states(), stamped_states()),
     "members": tuples_of(members),
-    "state": st.binary(max_size=200),
+    "state": st.binary(min_size=1, max_size=200),
+    "more": st.integers(0, 1 << 28),
+    "at": u64,
     "keys": tuples_of(keys),
     "frame": st.builds(
         lambda owner, to, n, body: StampedFrame(owner, n, n, 1, (to,), b"", msgspec.msgpack.encode([body])),

@@ -1,5 +1,6 @@
 """Judges every delivery against the true happened-before, never against the protocol's clocks. Incremental: one step at
-a time, each after the steps it depends on (`follow` puts rows of a trace into such an order).
+a time, each after the steps it depends on, and from the beginning of each member. Traces of which parts are missing
+are for the arrays (`batch`).
 
 A unit is an event, or the events of one frame (the caller chooses): published in one step, hence with one past. It is
 (origin, seq): its publisher, and that member's own count, from 1. Its true past is prefix-closed per origin (a
@@ -54,32 +55,20 @@ class Unit(NamedTuple):
     """Events."""
 
 
-class DeliveredState(msgspec.Struct, array_like=True, gc=False):
+class DeliveredState(msgspec.Struct, gc=False):
     """What a member has delivered: everything up to X, except what was skipped."""
 
     X: list[int] = []
     holes: Holes = {}
     """Skipped, and due to this member."""
     passed: Holes = {}
-    """Skipped, and not due to it: the state that it began with lacked it, or it may be in steps that are missing."""
-    sure: set[int] | None = None
-    """None: it is known from the beginning. Else something before is not (steps are missing, or the state it began with
-    is unknown), and these are the origins of which something was delivered since; of the others, any event may have
-    been delivered before."""
+    """Skipped, and not due to it: the state that it began with lacked it."""
 
     def copy(self) -> DeliveredState:
-        sure = None if self.sure is None else set(self.sure)
-        return DeliveredState(self.X.copy(), _copied(self.holes), _copied(self.passed), sure)
-
-    def has(self, unit: UnitId) -> bool:
-        """The unit is delivered."""
-        origin, seq = unit
-        if origin >= len(self.X) or seq > self.X[origin]:
-            return False
-        return not any(h[0] <= seq <= h[1] for t in (self.holes, self.passed) for h in t.get(origin, ()))
+        return DeliveredState(self.X.copy(), _copied(self.holes), _copied(self.passed))
 
 
-class Life(DeliveredState, array_like=True, kw_only=True):
+class Life(DeliveredState, kw_only=True):
     """One member."""
 
     name: str
@@ -93,14 +82,10 @@ class Life(DeliveredState, array_like=True, kw_only=True):
     """Its past as of its last publish."""
     seen: list[int] = []
     """What it had delivered before it installed another state."""
-    dropped: set[str] = set()
-    """Events that it said it will not deliver, since it began or installed a state."""
     delivered: int = 0
     """Events, whatever the verdict."""
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(Verdict))
     """Verdict -> events; IN_ORDER is not counted."""
-    doubted: int = 0
-    """Of the UNKNOWN ones, those whose publish may be in a part of the trace that is not here."""
 
     def fill(self, origin: int, seq: int) -> Hole | None:
         """The hole that `seq` was in, if any; it is not in it any longer."""
@@ -130,15 +115,13 @@ class Life(DeliveredState, array_like=True, kw_only=True):
 
     def undelivered(self, origin: int, upto: int, due: bool) -> set[int]:
         """Seqs up to `upto` that it has not delivered; `due`: only those that were due to it."""
-        if due and self.sure is not None and origin not in self.sure:
-            return set()
         out = set(range(self.X[origin] + 1, upto + 1))
         for first, last, *_ in self.holes.get(origin, []) + ([] if due else self.passed.get(origin, [])):
             out.update(range(first, last + 1))
         return out
 
 
-class Origin(msgspec.Struct, array_like=True):
+class Origin(msgspec.Struct):
     """One publishing member and everything it has published."""
 
     name: str
@@ -173,9 +156,8 @@ class Origin(msgspec.Struct, array_like=True):
         return values[at - 1] if at else 0
 
 
-class Causality(msgspec.Struct, array_like=True):
-    """The steps of one run of one cluster, and the verdict on each delivery. Where keys are text, it can be saved with
-    msgspec at any time."""
+class Causality(msgspec.Struct):
+    """The steps of one run of one cluster, and the verdict on each delivery."""
 
     lives: dict[str, Life] = {}
     origins: list[Origin] = []
@@ -196,41 +178,32 @@ class Causality(msgspec.Struct, array_like=True):
         order: str | None = None,
         peer: str | None = None,
         token: str | None = None,
-        unclear: bool = False,
-        trusted: bool = True,
     ) -> None:
         """The member begins. `genesis`: with nothing. `snapshot`: with what was delivered where `token` was taken.
         `checkpoint`: it goes on after the deliveries of its previous life `peer`, those up to `token` if there is one.
-        `unclear`: if that is not known here, anything may have been delivered before; else it is a UsageError.
-        `trusted`: all of the previous life is known, to its end."""
+        UsageError if that is not known here."""
         order = declared(order, member)
         life = self.life(member)
         mine = how == "checkpoint"
         state: DeliveredState | None = None
-        if not trusted:
-            pass
-        elif token is not None:
+        if token is not None:
             state = self.taken.get(token)
         elif mine and peer is not None and peer != member:
             state = self.lives.get(peer)
-        if how != "genesis" and state is None and not unclear:
+        if how != "genesis" and state is None:
             raise UsageError(f"{member} cannot join by {how!r} from peer {peer!r} with token {token!r}: unknown here")
-        life.alive, life.dropped = True, set()
+        life.alive = True
         life.order = order
         if mine and peer in self.lives and peer != member:
             self.lives[peer].alive, self.lives[peer].superseded = False, True
-        if how == "genesis":
-            return
-        if state is None:
-            self.forget(member)
-        else:
+        if how != "genesis" and state is not None:
             self._install(life, DeliveredState.copy(state), mine)
 
     def _install(self, life: Life, state: DeliveredState, mine: bool) -> None:
         """Go on from a state. What it lacks is still due to the member if it is `mine`: its own, from before."""
         life.seen = _maximum(life.seen, life.X)
         life.X = state.X + [0] * (len(self.origins) - len(state.X))
-        life.holes, life.passed, life.sure = state.holes, state.passed, state.sure
+        life.holes, life.passed = state.holes, state.passed
         if not mine:
             for origin, of in life.holes.items():
                 life.passed[origin] = sorted(life.passed.get(origin, []) + of)
@@ -243,13 +216,6 @@ class Causality(msgspec.Struct, array_like=True):
     def left(self, member: str) -> None:
         """The member has left or crashed: nothing more is due to it."""
         self.life(member).alive = False
-
-    def forget(self, member: str) -> None:
-        """The member goes on from a state that is not known. What it delivered stays in the past of its publishes."""
-        life = self.life(member)
-        life.seen = _maximum(life.seen, life.X)
-        life.X = [0] * len(self.origins)
-        life.holes, life.passed, life.sure = {}, {}, set()
 
     def life(self, member: str) -> Life:
         life = self.lives.get(member)
@@ -295,8 +261,6 @@ class Causality(msgspec.Struct, array_like=True):
                     break
             else:
                 X[origin] = seq
-                if life.sure is not None:
-                    life.sure.add(origin)
                 if not life.holes:
                     return IN_ORDER
                 return self._behind_holes(life, unit)
@@ -333,21 +297,17 @@ class Causality(msgspec.Struct, array_like=True):
     def _skip(self, life: Life, unit: Unit) -> Verdict:
         """Something before the unit is missing here: X rises to its past, and what that skips becomes holes."""
         o, s, size = unit
-        X, sure = life.X, life.sure
+        X = life.X
         risen = {o: s - 1}
         for news in self.origins[o].news[X[o] : s]:
             risen.update(news)
-        first: dict[int, int] = {}  # origin -> the first one skipped that was due
+        first: dict[int, int] = {}  # origin -> the first one skipped
         for i, value in risen.items():
             if value > X[i]:
-                due = sure is None or i in sure
-                (life.holes if due else life.passed).setdefault(i, []).append((X[i] + 1, value, o, s))
-                if due:
-                    first[i] = X[i] + 1
+                life.holes.setdefault(i, []).append((X[i] + 1, value, o, s))
+                first[i] = X[i] + 1
                 X[i] = value
         X[o] = s
-        if sure is not None:
-            sure.add(o)
         if not first:
             return self._behind_holes(life, unit)
         i = self._first_named(o, first)

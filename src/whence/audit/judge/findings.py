@@ -104,19 +104,19 @@ def unknown(member: str, step: int | None, event: str | None) -> Finding:
     return Finding(rule=INTEGRITY, member=member, step=step, event=event, witnesses=witnesses, sentence=said)
 
 
-def missed(member: str, first: EventName, more: int, there: bool, doubt: str | None = None) -> Finding:
+def missed(member: str, first: EventName, more: int, there: bool) -> Finding:
     """A live member never delivered `first`, nor `more` events after it. `there`: another one has it; otherwise its
     publisher is alive."""
     rest = f" nor the {more} after it" if more else ""
     whose = "another live member did" if there else "its publisher is alive"
     said = f"{member} never delivered {first}{rest}; {whose}"
-    return Finding(rule=AGREEMENT, member=member, event=first.id, witnesses=(first.id,), sentence=said, doubt=doubt)
+    return Finding(rule=AGREEMENT, member=member, event=first.id, witnesses=(first.id,), sentence=said)
 
 
-def silent(member: str, events: int, doubt: str | None = None) -> Finding:
+def silent(member: str, events: int) -> Finding:
     """A live member has nothing of others, of so many events that other live members have."""
     said = f"{member} delivered nothing of others; {events:,} events that other live members have were due to it"
-    return Finding(rule=SILENCE, member=member, sentence=said, doubt=doubt)
+    return Finding(rule=SILENCE, member=member, sentence=said)
 
 
 def too_many(said: str) -> Finding:

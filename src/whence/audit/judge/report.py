@@ -9,7 +9,7 @@ from functools import cached_property
 
 from whence.audit.judge import findings
 from whence.audit.judge.causality import Causality, Life
-from whence.audit.judge.findings import UNKNOWN_START, Doubt, Finding
+from whence.audit.judge.findings import Doubt, Finding
 from whence.audit.judge.promises import CAUSAL, FIFO, GAP, INTEGRITY, RULES, SILENT, Verdict, promise
 
 KEPT = 5
@@ -100,24 +100,19 @@ def report(
     judged: Causality,
     found: Iterable[Finding] = (),
     *,
-    settled: bool = True,
     waiting: Mapping[str, Collection[object]] | None = None,
 ) -> Report:
-    """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. `settled`: nothing
-    is under way any more, so what is not delivered is lost. `waiting`: member -> keys of what it has received and holds
-    back, as its order may: it is not lost."""
+    """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. What is
+    not delivered is lost. `waiting`: member -> keys of what it has received and holds back, as its order may: it is not
+    lost."""
     members = {name: _counts(judged, life) for name, life in judged.lives.items()}
     broken: Counter[str] = Counter()
     for life in judged.lives.values():
         for verdict, rule in promise(life.order).forbids.items():
-            broken[rule] += life.counts[verdict] - (life.doubted if verdict is Verdict.UNKNOWN else 0)
+            broken[rule] += life.counts[verdict]
     kept: dict[str, list[Finding]] = {}
-    doubtful = Counter[str]()
-    lost = [*_lost(judged, members, waiting or {}), *_silent(judged)] if settled else []
+    lost = [*_lost(judged, members, waiting or {}), *_silent(judged)]
     for events, finding in [*((1, f) for f in found), *lost]:
-        if finding.doubt is not None:
-            doubtful[finding.doubt] += events
-            continue
         if finding.rule not in _BY_VERDICT:
             broken[finding.rule] += events
         of = kept.setdefault(finding.rule, [])
@@ -129,7 +124,6 @@ def report(
         live=[name for name, life in judged.lives.items() if life.alive],
         broken={rule: broken[rule] for rule in RULES if broken[rule]},
         findings=[f for rule in RULES for f in kept.get(rule, ())],
-        doubts=[Doubt(member, UNKNOWN_START, n) for member, n in sorted(doubtful.items())],
     )
 
 
@@ -168,10 +162,9 @@ def _lost(
             counts.disagreements += judged.size(o, due - nobody)
             if not promise(life.order).agreement:
                 continue
-            doubt = None if life.sure is None else life.name
             for some in _runs(due if published_by.alive else due - nobody):
                 events, first = judged.size(o, some), judged.event((o, some[0]))
-                yield events, findings.missed(life.name, first, events - 1, some[0] not in nobody, doubt)
+                yield events, findings.missed(life.name, first, events - 1, some[0] not in nobody)
 
 
 def _silent(judged: Causality) -> Iterator[tuple[int, Finding]]:
@@ -182,7 +175,7 @@ def _silent(judged: Causality) -> Iterator[tuple[int, Finding]]:
         others = [o for o in range(len(most)) if o != life.origin]
         events = sum(most[o] for o in others)
         if events >= SILENT and not promise(life.order).agreement and not any(life.X[o] for o in others):
-            yield 1, findings.silent(life.name, events, None if life.sure is None else life.name)
+            yield 1, findings.silent(life.name, events)
 
 
 def _runs(seqs: set[int]) -> list[list[int]]:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from whence.audit.judge import Finding, Judged, Verdict, judge, rule_broken
+from whence.audit.judge import Causality, Finding, Verdict
+from whence.audit.judge.report import report
 from whence.audit.report.diagram import Diagram, Suspect, address, draw
 from whence.audit.trace import Row
 
@@ -50,22 +51,34 @@ class RunVerdicts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judged(rows: list[Row]) -> RunVerdicts:
-    """What is found in rows that are at hand, of one run of one cluster."""
+    """What is found in rows that are at hand, of one run of one cluster, in the order in which they happened: as the
+    simulator gives them."""
+    judge, found = Causality(), list[Finding]()
     by_order: dict[str, Counter[str]] = {}
     suspect: dict[tuple[str, int], Suspect] = {}
-
-    def each(one: Judged) -> None:
-        by_order.setdefault(one.order, Counter())[one.verdict.text] += 1
-        if one.verdict is not Verdict.IN_ORDER:
-            wrong = rule_broken(one.order, one.verdict) is not None
-            suspect[one.member, one.step] = Suspect(one.verdict.text, wrong)
-
-    report = judge(rows, each=each)
+    for row in rows:
+        match row.kind:
+            case "join":
+                judge.joined(row.member, row.reason or "", order=row.order, peer=row.peer, token=row.token)
+            case "snapshot":
+                judge.snapshot(row.member, row.token or "")
+            case "leave" | "crash":
+                judge.left(row.member)
+            case "publish":
+                judge.published(row.member, row.event)
+            case "deliver":
+                verdict = judge.delivered(row.member, row.event)
+                by_order.setdefault(judge.lives[row.member].order, Counter())[verdict.text] += 1
+                if verdict is not Verdict.IN_ORDER:
+                    finding = judge.explained(row.member, row.lseq, row.event, verdict)
+                    suspect[row.member, row.lseq] = Suspect(verdict.text, finding is not None)
+                    found += [finding] if finding else []
+    made = report(judge, found)
     return RunVerdicts(
         by_order=by_order,
-        violations=sum(report.broken.values()),
-        lost=report.total.lost,
-        findings=tuple(report.findings),
+        violations=sum(made.broken.values()),
+        lost=made.total.lost,
+        findings=tuple(made.findings),
         suspect=suspect,
     )
 

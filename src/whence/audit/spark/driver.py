@@ -63,8 +63,8 @@ from whence.audit.spark.place import (
     remove,
     replace_bytes,
 )
-from whence.audit.spark.tables import OURS, PAGE, PAGES, STAGING, Parts, meanwhile, publish, staging
-from whence.errors import TraceError, UsageError
+from whence.audit.spark.tables import OURS, PAGE, PAGES, STAGING, meanwhile, publish, staging
+from whence.errors import TraceError
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -98,7 +98,6 @@ def audit_files(
     few: int = 0,
     progress: Progress = lambda what: None,
     giant: int | None = None,
-    metrics: bool = False,
     complete: bool = False,
     error_rate: float | None = None,
     sparse: bool = False,
@@ -109,12 +108,10 @@ def audit_files(
 
     `spark`: a session, or a function that starts one; None: judge in this process, about 200 bytes a row. `few`: below
     so many rows none is started (`FEW`: where that is faster). `progress` is told what is going on. `giant`: rows above
-    which a run is spread over workers (0: every run is), default: what fits into a worker's memory. `metrics`: measure,
-    too; that takes many times as long. `complete`, `error_rate`: see `audit`. `sparse`: `verdicts` has only what is not
-    in order; writing every verdict is a third of the work. `command`: for the page: what made it."""
+    which a run is spread over workers (0: every run is), default: what fits into a worker's memory. `complete`,
+    `error_rate`: see `audit`. `sparse`: `verdicts` has only what is not in order; writing every verdict is a third of
+    the work. `command`: for the page: what made it."""
     terms = Terms(complete, error_rate)
-    if metrics and spark is None:
-        raise UsageError("metrics need Spark")
     begun, files = time.monotonic(), ingest.find(paths)
     pieces, bad = ingest.plan(files)
     if bad and not pieces:
@@ -124,7 +121,7 @@ def audit_files(
     rows = sum(piece.rows for piece in pieces)
     progress(f"{len(files):,} files with about {rows:,} rows")
     if callable(spark):
-        spark = _started(spark, rows, progress) if metrics or rows >= few else None
+        spark = _started(spark, rows, progress) if rows >= few else None
     with staging(out):
         work = Work(out, terms, sparse, progress)
         work.collect([as_files(work.out, "files").emit([refused(ingest.bad_table(bad))])])
@@ -132,9 +129,6 @@ def audit_files(
             work.here(pieces)
         else:
             work.on(spark, pieces, giant)
-        if metrics and spark is not None:
-            progress("measuring")
-            work.files["metrics"] = _measured(spark, files, work.out)
         progress("publishing the tables")
         work.publish(files, TABLES, begun, command)
     return work.checked()
@@ -289,19 +283,6 @@ def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]
         tasks[-1].append(mine)
         room -= rows
     return tasks
-
-
-def _measured(spark: SparkSession, files: Sequence[TraceFile], out: str) -> dict[str, int]:
-    """The files of the table `metrics`."""
-    from whence.audit.spark import measure
-
-    events = ingest.events(
-        ingest.read_traces(spark, [file.place for file in files])
-    ).persist()  # each metric reads them
-    with Parts(out, "metrics") as parts:
-        parts.write("metrics", measure.metrics(events).toArrow())
-    events.unpersist()
-    return parts.written.get("metrics", {})
 
 
 # -- a DataFrame

@@ -8,6 +8,7 @@ text as dictionaries all the way, and only sums leave it.
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -261,6 +262,20 @@ def task_number() -> int:
 def refused(bad: pa.Table) -> RunFindings:
     """What is no row."""
     return RunFindings({"quarantine": bad}, summed({"quarantine": bad}))
+
+
+# -- from task to task
+
+
+def frozen(value: Any) -> bytes:
+    """What tasks tell each other, and themselves."""
+    data = pickle.dumps(value, protocol=5)
+    return len(data).to_bytes(8, "big") + pa.compress(data, "lz4", asbytes=True)
+
+
+def thawed(data: bytes) -> Any:
+    """What was `frozen`."""
+    return pickle.loads(pa.decompress(pa.py_buffer(data[8:]), int.from_bytes(data[:8], "big"), "lz4"))
 
 
 # -- out of a task

@@ -13,7 +13,6 @@ with the past, or the notes of a run with the past.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
@@ -33,7 +32,19 @@ from whence.audit.judge.batch.compiled import interpreted
 from whence.audit.judge.batch.pieces import Shared
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import pack, unpacked
-from whence.audit.spark.findings import Out, RunFindings, Summary, Terms, assumed, conflicts, few, summed, told
+from whence.audit.spark.findings import (
+    Out,
+    RunFindings,
+    Summary,
+    Terms,
+    assumed,
+    conflicts,
+    few,
+    frozen,
+    summed,
+    thawed,
+    told,
+)
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together, at most."""
@@ -124,21 +135,11 @@ def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 def _scouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for run, cluster, piece, block in _lists(batch):
-            yield _block((run, cluster), WHOLE, piece, _frozen(pieces.scouted(unpacked([block]))))
+            yield _block((run, cluster), WHOLE, piece, frozen(pieces.scouted(unpacked([block]))))
 
 
 def _planned(part: _Part) -> Iterator[pa.RecordBatch]:
-    yield _block(part.run, WHOLE, _BEFORE, _frozen(pieces.together(map(_thawed, part.blocks))))
-
-
-def _frozen(value: Any) -> bytes:
-    """What tasks tell each other."""
-    data = pickle.dumps(value, protocol=5)
-    return len(data).to_bytes(8, "big") + pa.compress(data, "lz4", asbytes=True)
-
-
-def _thawed(data: bytes) -> Any:
-    return pickle.loads(pa.decompress(pa.py_buffer(data[8:]), int.from_bytes(data[:8], "big"), "lz4"))
+    yield _block(part.run, WHOLE, _BEFORE, frozen(pieces.together(map(thawed, part.blocks))))
 
 
 def _block(run: Run, part: int, piece: int, block: bytes) -> pa.RecordBatch:
@@ -192,14 +193,14 @@ def _outlined(terms: Terms, part: _Part) -> Iterator[pa.RecordBatch]:
     if part.blocks:
         table = unpacked(_emptied(part.blocks))
         with interpreted(few(table.num_rows)):
-            outline = pieces.outlined(table, _thawed(part.before[0]), terms.complete)
-        yield _block(part.run, WHOLE, part.number, _frozen(outline))
+            outline = pieces.outlined(table, thawed(part.before[0]), terms.complete)
+        yield _block(part.run, WHOLE, part.number, frozen(outline))
 
 
 def _rebuilt(terms: Terms, part: _Part) -> Iterator[RunFindings]:
-    outlines = [_thawed(one) for one in _emptied(part.blocks)]
+    outlines = [thawed(one) for one in _emptied(part.blocks)]
     with interpreted(few(sum(outline.notes.num_rows for outline in outlines))):
-        shared, found = pieces.rebuilt(outlines, _thawed(part.before[0]), terms.complete)
+        shared, found = pieces.rebuilt(outlines, thawed(part.before[0]), terms.complete)
     made = {"violations": tables.violations_table(found, [part.run])}
     yield RunFindings(made, summed(made))
     for what, blob in _passed(shared):
@@ -208,12 +209,12 @@ def _rebuilt(terms: Terms, part: _Part) -> Iterator[RunFindings]:
 
 def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
     """In chunks: all but the past, which is most of it; then the past."""
-    past, blob = shared.past, _frozen(shared._replace(past=None))
+    past, blob = shared.past, frozen(shared._replace(past=None))
     for k, at in enumerate(range(0, len(blob), CHUNK)):
         yield f"shared {_BEFORE + k}", blob[at : at + CHUNK]
     rows = max(1, CHUNK // max(1, past.shape[1] * past.itemsize))
     for k, at in enumerate(range(0, max(1, len(past)), rows)):
-        yield f"past {_PAST + k}", _frozen(past[at : at + rows])
+        yield f"past {_PAST + k}", frozen(past[at : at + rows])
 
 
 # -- on the workers
@@ -221,8 +222,8 @@ def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
 
 def _judged(terms: Terms, part: _Part) -> Iterator[RunFindings]:
     if part.blocks:
-        shared = _thawed(b"".join(_emptied(part.before)))
-        shared = shared._replace(past=np.concatenate([_thawed(chunk) for chunk in _emptied(part.past)]))
+        shared = thawed(b"".join(_emptied(part.before)))
+        shared = shared._replace(past=np.concatenate([thawed(chunk) for chunk in _emptied(part.past)]))
         table = unpacked(_emptied(part.blocks))
         with interpreted(few(table.num_rows)):
             found = _found(part.run, table, pieces.judged(table, shared, terms.complete), shared)
@@ -240,7 +241,7 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
     table = told(table)
     summary = summed(made, rows=table.num_rows, repeated=a.coded.repeated)
     summary.assumed = assumed(table, a.coded.order, a.coded.there())
-    ended = _frozen(pieces.ended(piece, shared, tables.members(a)))
+    ended = frozen(pieces.ended(piece, shared, tables.members(a)))
     return RunFindings(made, summary, rows=table, passed=(*run, "ended 0", ended))
 
 
@@ -249,7 +250,7 @@ def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared)
 
 def _losses(terms: Terms, part: _Part) -> Iterator[RunFindings]:
     """What members lack, and owners of one ticket: from the states that all of them ended with."""
-    shared, ended = _thawed(b"".join(part.before)), [_thawed(blob) for blob in _emptied(part.blocks)]
+    shared, ended = thawed(b"".join(part.before)), [thawed(blob) for blob in _emptied(part.blocks)]
     with interpreted(few(0)):
         end = pieces.at_the_end(shared, ended, terms.complete)
         rates = []

@@ -1,32 +1,32 @@
 """The audit of traces while they grow: what the batch says of them, told as soon as the rows that show it are there.
 
 Members append JSON lines; Parquet files appear when they are complete. Rows are judged in this process, without Spark,
-one at a time (`judge.follow`), to tell at once what is wrong. The tables are those of an audit at the end: a follower
-that is killed leaves nothing, and the next one begins anew.
+from a saved state (`judge.batch.saved`), to tell at once what is wrong. The tables are those of an audit at the end: a
+follower that is killed leaves nothing, and the next one begins anew.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow.parquet as pq
 from pyarrow import compute as pc
 
-from whence.audit.judge import Follower
-from whence.audit.judge.batch.coding import Run
+from whence.audit.judge.batch.coding import Run, codes
+from whence.audit.judge.batch.saved import SavedRun, waiting
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import by_run, read
 from whence.audit.spark.driver import audit_files
 from whence.audit.spark.findings import Summary, summed, told
 from whence.audit.spark.ingest import Piece
-from whence.audit.spark.keyed import rows_of, tables_of
+from whence.audit.spark.keyed import judged
 from whence.audit.spark.place import TraceFile, opened
 from whence.audit.spark.tables import alone, claim, table_files
 from whence.errors import TraceError
@@ -92,7 +92,7 @@ class _Following:
     def __init__(self, trace: Path) -> None:
         self.last = FollowedBatch(-1, Summary(), 0, [], {}, 0.0)
         self._trace = trace
-        self._followers: dict[Run, Follower] = {}
+        self._saved: dict[Run, SavedRun] = {}
         self._broken: set[tuple[Any, ...]] = set()
         """The violations that were told."""
         self._size: dict[str, int] = {}
@@ -116,9 +116,9 @@ class _Following:
     def _next(self, sums: Summary, newest: int, broken: list[dict[str, Any]], begun: float) -> FollowedBatch:
         new = [row for row in broken if _named(row) not in self._broken]
         self._broken |= set(map(_named, new))
-        waiting = {member: what for follower in self._followers.values() for member, what in follower.waiting.items()}
+        waits = {member: what for saved in self._saved.values() for member, what in waiting(saved).items()}
         seconds = time.perf_counter() - begun
-        self.last = FollowedBatch(self.last.number + 1, sums, newest, new, waiting, seconds)
+        self.last = FollowedBatch(self.last.number + 1, sums, newest, new, waits, seconds)
         return self.last
 
     # -- what has come
@@ -175,13 +175,14 @@ class _Following:
         sums.quarantined += len(bad)
         broken: list[dict[str, Any]] = []
         for run, cluster, mine in by_run(told(rows)):
-            follower = self._followers.setdefault((run, cluster), Follower())
-            judged = follower.feed(rows_of(mine, (run, cluster)))
-            found = follower.findings()
-            tables = tables_of((run, cluster), judged, found, True)
-            doubts = sum(one.doubt is not None for one in found)
-            one = summed(tables, rows=mine.num_rows, deliveries=len(judged), doubts=doubts)
-            one.verdicts.update(Counter(each.verdict.text for each in judged))
+            key = run, cluster
+            done, tables = judged(self._saved.get(key, SavedRun()), key, mine)
+            self._saved[key] = done.saved
+            one = summed(tables, rows=mine.num_rows, deliveries=tables["verdicts"].num_rows)
+            verdict, texts = codes(tables["verdicts"]["verdict"])
+            one.verdicts.update(
+                zip(map(str, texts.to_pylist()), np.bincount(verdict, minlength=len(texts)).tolist(), strict=True)
+            )
             sums.add(one)
             broken += tables["violations"].to_pylist()
         self._next(sums, max(self.last.newest_ns, pc.max(rows["t_ns"]).as_py() or 0), broken, begun)

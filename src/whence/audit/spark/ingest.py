@@ -480,15 +480,3 @@ def read_traces(spark: SparkSession, paths: Iterable[Anywhere], columns: Sequenc
 
     kinds = from_arrow_schema(pa.schema([RAW.field(name) for name in columns]))
     return over(spark, [*pieces, *wrong], rows, kinds)
-
-
-def events(rows: DataFrame) -> DataFrame:
-    """The table `events` of rows of `RAW`: each step once. Rows that say the same are one; of those that contradict one
-    another none is taken."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    step = Window.partitionBy("run", "cluster", "member", "lseq")
-    once = rows.where("bad is null").dropDuplicates([column.name for column in COLUMNS])
-    claims = once.withColumn("claims", F.count(F.lit(1)).over(step))
-    return claims.where("claims = 1").select(*arrow_schema("events").names)

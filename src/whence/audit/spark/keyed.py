@@ -2,29 +2,28 @@
 
 The state of a run of a cluster is kept by Spark, keyed by both, and saved with each batch in the checkpoint of the
 query: a query that is killed and started again goes on where it was, and with a sink that takes each batch once, each
-verdict is there once. The judge is `whence.audit.judge.follow`, as in `whence audit --follow`.
+verdict is there once. The judge is `whence.audit.judge.batch.saved`, as in `whence audit --follow`.
 
 Rows come to the judge and findings leave it in blocks (`whence.audit.spark.blocks`): as rows of pandas they would take
-five times as long as judging them.
+many times as long as judging them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import pyarrow as pa
 
-from whence.audit.judge import Finding, Follower, Judged
+from whence.audit.judge.batch import saved as saved_runs
 from whence.audit.judge.batch import tables as results
-from whence.audit.judge.batch.coding import READ, Run
+from whence.audit.judge.batch.coding import Run
+from whence.audit.judge.batch.compiled import interpreted
+from whence.audit.judge.batch.saved import JudgedRows, SavedRun
 from whence.audit.spark.blocks import BLOCKS, NOTICE, REFUSED, pack, packed, unpacked
-from whence.audit.spark.findings import told
+from whence.audit.spark.findings import few, frozen, thawed, told
 from whence.audit.spark.tables import arrow_schema, spark_schema
-from whence.audit.trace import Row
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 TABLES: Final = ("verdicts", "violations")
-_FIELDS: Final = Row.__struct_fields__[2 : Row.__struct_fields__.index("token") + 1]
-"""Those of a row after run and cluster, up to the last one that the judge reads."""
 _STATE: Final = "saved binary"
 _FOUND: Final = "name string, block binary"
 
@@ -61,32 +58,24 @@ def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     return found.mapInArrow(_rows, kinds)
 
 
-def rows_of(table: pa.Table, run: Run) -> Iterator[Row]:
-    """Rows of one run and cluster, with what the judge reads of them. `table`: the columns of a trace."""
-    there = [name if name in READ and name in table.column_names else None for name in _FIELDS]
-    return map(Row, *map(repeat, run), *(repeat(None) if name is None else _values(table[name]) for name in there))
-
-
-def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
-    """Of a dictionary Arrow makes them one by one, which takes many times as long."""
-    return (column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column).to_pylist()
-
-
-def tables_of(run: Run, judged: Iterable[Judged], found: Iterable[Finding], exceptions: bool) -> dict[str, pa.Table]:
-    """What a `Follower` has found, as tables. `exceptions`: no verdicts that are in order."""
-    wrong = [finding for finding in found if finding.doubt is None]
-    verdicts = results.told(judged, wrong, run, exceptions)
-    return {"verdicts": verdicts, "violations": results.violations_table(((0, finding) for finding in wrong), [run])}
+def judged(saved: SavedRun, run: Run, rows: pa.Table) -> tuple[JudgedRows, dict[str, pa.Table]]:
+    """Judge more rows of a run; with the tables of what was found."""
+    with interpreted(few(rows.num_rows)):
+        done = saved_runs.judged(saved, rows)
+        a = done.audited._replace(coded=done.audited.coded._replace(runs=[run]))
+        verdicts = results.verdicts(a)
+    return done, {"verdicts": verdicts, "violations": results.violations_table(done.found, [run])}
 
 
 def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
-    follower = msgspec.msgpack.decode(state.get[0], type=Follower) if state.exists else Follower()
     run = str(key[0]), str(key[1])
     rows = told(unpacked(block for batch in batches for block in batch["block"]))
-    made = tables_of(run, follower.feed(rows_of(rows, run)), follower.findings(), exceptions)
-    state.update((msgspec.msgpack.encode(follower),))
+    done, made = judged(thawed(state.get[0]) if state.exists else SavedRun(), run, rows)
+    state.update((frozen(done.saved),))
+    if exceptions:
+        made["verdicts"] = results.exceptions(made["verdicts"])
     blocks = {name: pack(table) for name, table in made.items() if table.num_rows}
     yield pd.DataFrame({"name": list(blocks), "block": list(blocks.values())})
 

@@ -56,13 +56,11 @@ TABLES: Final[dict[str, Columns]] = {
     "quarantine": columns(
         "file text!, position int64!, reason text!, raw text, run text, cluster text, member text, lseq int64"
     ),
-    "metrics": columns("run text!, cluster text!, member text, name text!, value double"),
     **results.TABLES,
 }
 """`events`: the trace, typed and deduplicated, with the file each row came from.
 `quarantine`: what could not be read as a row (position: row from 0 or line from 1, -1 for the whole file), and whose
 step it was, as far as it can be told.
-`metrics`: a null member means all members.
 The others are the judge's (`whence.audit.judge.batch.tables`)."""
 
 GROUP: Final = 1 << 22

@@ -9,6 +9,7 @@ import msgspec
 from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Orphan, Packed, StampedFrame
 from whence.core.clock.bounds import (
     MAX_STATE_BYTES,
+    MAX_WHOLE_STATE,
     Count,
     Items,
     PerOwner,
@@ -45,7 +46,7 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
     lacks: Items[AnySpan] = ()
 
 
-class DirectMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=73):
+class DirectMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=75):
     """A message to one member (`order.unicast`): `frame` names it alone, and is the sender's number `frame.number` to
     it; what it waits for are all events up to `after`."""
 
@@ -53,7 +54,7 @@ class DirectMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     after: PerTicket[Entry]
 
 
-class DirectAck(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=74):
+class DirectAck(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=76):
     """The message of this number is here."""
 
     number: Count
@@ -86,6 +87,23 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=68):
     clock: OrderState
     coordinators: PerTicket[tuple[TicketIndex, MemberId]]
     state: Annotated[bytes, msgspec.Meta(max_length=MAX_STATE_BYTES)]
+    more: Annotated[Count, msgspec.Meta(le=MAX_WHOLE_STATE)] = 0
+    """Bytes that the state has beyond these: the joiner asks for one part after the other."""
+
+
+class StateRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=73):
+    """More of the state of the snapshot `token`, from byte `at` on."""
+
+    token: Text
+    at: Count
+
+
+class StatePart(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=74):
+    """A part of a state, from byte `at` on."""
+
+    token: Text
+    at: Count
+    state: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_STATE_BYTES)]
 
 
 class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -180,4 +198,5 @@ OrderState = TicketState | TotalState | FreeState | StampedState
 `OrderConfig.kind` has it."""
 
 
-OrderMessage = Recover | AckRecover | DirectMessage | DirectAck | SnapshotRequest | SnapshotRefused | Snapshot | Telling
+_Given = Snapshot | SnapshotRefused | SnapshotRequest | StateRequest | StatePart
+OrderMessage = Recover | AckRecover | DirectMessage | DirectAck | _Given | Telling

@@ -17,7 +17,6 @@ from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.coding import Coded, code, codes
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
 from whence.audit.judge.batch.rates import ABOVE, Rate, rate
-from whence.audit.judge.causality import DeliveredState
 from whence.audit.judge.findings import MISSING_STEPS, EventName, Finding, why
 from whence.audit.judge.promises import SILENT, Verdict, promise
 from whence.audit.judge.tickets import Holding, Pair, Tenures, owner_of, parse_id, went_beyond
@@ -115,7 +114,7 @@ def doubts(a: Audited) -> Doubts:
 
 
 class _Publishers:
-    """Whether the publish of an event may be missing in the trace: the rule of `judge.follow`, over arrays."""
+    """Whether the publish of an event may be missing in the trace: of a trace that is not all here."""
 
     def __init__(self, coded: Coded) -> None:
         self._coded = coded
@@ -268,11 +267,7 @@ def overlaps(all_: Iterable[tuple[int, Holding]]) -> list[tuple[int, Pair]]:
     by_ticket: dict[tuple[int, int], list[Holding]] = {}
     for run, tenure in all_:
         by_ticket.setdefault((run, tenure.ticket), []).append(tenure)
-    return [
-        (key[0], pair)
-        for key in sorted(by_ticket)
-        for pair in tickets.overlapping(by_ticket[key], lambda earlier, later: False)
-    ]
+    return [(key[0], pair) for key in sorted(by_ticket) for pair in tickets.overlapping(by_ticket[key])]
 
 
 def known_end(coded: Coded, pairs: list[tuple[int, Pair]]) -> list[int]:
@@ -304,14 +299,14 @@ def overlapped(pairs: list[tuple[int, Pair]], known: set[int], vague: set[tuple[
 
 def tenures(coded: Coded) -> list[tuple[int, Holding]]:
     """The tenures of these members. Who knew of the end of which is found where they overlap (`known_end`)."""
-    found, nothing = defaultdict[int, Tenures](Tenures), DeliveredState()
+    found = defaultdict[int, Tenures](Tenures)
     for m, row in coded.tickets:
-        found[int(coded.run_of[m])].changed(row, lambda member: nothing)
+        found[int(coded.run_of[m])].changed(row)
     steps = _first_and_last(coded)
     for step, m in zip(steps.tolist(), coded.members_of(steps).tolist(), strict=True):
         lseq, t = int(coded.lseq[step]), int(coded.t[coded.row[step]])
         row = Row("", "", str(coded.members[m]), lseq, t, "publish", id_on(coded, step))
-        found[int(coded.run_of[m])].published(row, None, lambda member: nothing)
+        found[int(coded.run_of[m])].published(row)
     return [(run, tenure) for run, mine in found.items() for tenure in mine.tenures.values()]
 
 

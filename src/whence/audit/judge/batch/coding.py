@@ -6,6 +6,7 @@ them so), and from here on a member or an event is a number, by run.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
@@ -69,6 +70,15 @@ class KnownRun(NamedTuple):
     """Members that left or crashed: their traces have an end."""
     superseded: list[str]
     """Members that another one continues."""
+
+
+class Kept(NamedTuple):
+    """What is known of a run of which more rows will come (`saved`)."""
+
+    rows: int
+    """The first rows of the input, which were judged before. Of what is missing between them nothing is missing."""
+    tokens: Collection[str]
+    """Of the states that were taken."""
 
 
 class JoinSaid(NamedTuple):
@@ -327,21 +337,24 @@ class _Rows(NamedTuple):
     joins: _Joins
 
 
-def code(table: pa.Table, known: KnownRun | None = None, *, complete: bool = False) -> Coded:
+def code(
+    table: pa.Table, known: KnownRun | None = None, *, complete: bool = False, kept: Kept | None = None
+) -> Coded:  # fmt: skip
     """The rows (in any order, columns `READ`; without run and cluster they are one run) as the kernel wants them. They
-    are whole runs, or those of some members of one, with what is `known` of all. `complete`: what no row tells of did
-    not happen."""
-    rows = _rows(table, known, complete)
+    are whole runs, or those of some members of one, with what is `known` of all, or those of one that grows, with what
+    is `kept` of it. `complete`: what no row tells of did not happen."""
+    rows = _rows(table, known, complete, kept)
     (begin, row, lseq, kind, ids), repeated, conflicts = _by_step(rows)
     if known is None:
-        number_of, row_of, member_of, base = kernel.number(begin, kind, ids, row, rows.t, len(rows.events))
+        t = np.where(np.arange(len(rows.t)) < kept.rows, -(2**63), rows.t) if kept else rows.t  # what is kept was first
+        number_of, row_of, member_of, base = kernel.number(begin, kind, ids, row, t, len(rows.events))
     else:
         found: Any = pc.index_in(rows.events, value_set=known.ids)
         number_of, row_of = found.fill_null(-1).to_numpy().astype(np.int32), np.empty(0, np.int64)
         place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=rows.members)
         member_of, base = place.to_numpy().astype(np.int32), known.base
     what, event = _numbered(kind, ids, number_of, row_of)
-    torn, missing = _missing_steps(begin, lseq, kind)
+    torn, missing = _missing_steps(begin, lseq, kind) if kept is None else (kind == kernel.LOST, np.diff(begin) * 0)
     events, published = rows.events, event[row_of]
     if known is not None:
         events, event = _known_ids(rows.events, event, number_of, known.ids)
@@ -408,7 +421,7 @@ def _runs(table: pa.Table) -> tuple[Ints, list[Run]]:
     return rank[number] if len(names) else number, [names[k] for k in order]
 
 
-def _rows(table: pa.Table, known: KnownRun | None, complete: bool) -> _Rows:
+def _rows(table: pa.Table, known: KnownRun | None, complete: bool, kept: Kept | None) -> _Rows:
     run, runs = _runs(table)
     found, names = codes(table["member"])
     if known is None:
@@ -430,7 +443,7 @@ def _rows(table: pa.Table, known: KnownRun | None, complete: bool) -> _Rows:
     first_id = np.searchsorted(pairs, np.arange(len(runs) + 1) * len(texts))
     lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
     closed = _gone(member, lseq, kind, len(members)) | _among(members, known.closed if known else [])
-    joins = _joins(table, run, member, kind, members, run_of, len(runs), closed, known, complete)
+    joins = _joins(table, run, member, kind, members, run_of, len(runs), closed, known, complete, kept)
     what[joins.rows] = np.arange(len(joins.rows), dtype=np.int32)
     what[joins.snapshots] = joins.taken
     if len(joins.ended):  # a step for the end of each life that another goes on from
@@ -467,7 +480,7 @@ class _Joins(NamedTuple):
 
 def _joins(
     table: pa.Table, run: Ints, member: Ints, kind: Small, members: pa.Array[Any], run_of: Ints, runs: int,
-    closed: NDArray[np.bool_], known: KnownRun | None, complete: bool,
+    closed: NDArray[np.bool_], known: KnownRun | None, complete: bool, kept: Kept | None,
 ) -> _Joins:  # fmt: skip
     rows, snapshots = np.flatnonzero(kind == kernel.JOIN), np.flatnonzero(kind == kernel.SNAPSHOT)
     said = picked(table.select(["order", "reason", "peer", "token"]), rows)
@@ -498,7 +511,8 @@ def _joins(
     taken = [row["token"] for row in picked(table.select(["token"]), snapshots)]
     given: list[_Token] = list(zip(run[snapshots].tolist(), taken, strict=True))
     if known is None:
-        used = {token for token in set(begins).intersection(given) if token[1] is not None}
+        asked = set(begins).intersection(given) if kept is None else {*given, *((0, token) for token in kept.tokens)}
+        used = {token for token in asked if token[1] is not None}
         tokens = sorted(used.union(ended.values()), key=lambda token: (token[0], str(token[1])))
     else:  # the states are known, too: nobody has to give one
         tokens, given, ended = [(0, token) for token in known.tokens], [(0, None)] * len(given), {}

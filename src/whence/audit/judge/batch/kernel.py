@@ -12,7 +12,8 @@ For each run and block of columns:
 * `judge` takes one member after the other; the state that a member begins with is judged before;
 * `had` and `lacking` find what members lack at the end.
 
-A run in pieces (`pieces`) calls these itself; `judged` does it for many whole runs in one call. Rows are ordered by
+A run in pieces (`pieces`) and one that grows (`saved`) call these themselves; `judged` does it for many whole runs in
+one call. Rows are ordered by
 `lseq` only. Events are numbered by run, origin and seq: event `base[o] + s - 1` is (o, s). In an impossible trace
 members wait in a circle. The first of them is let go: what it delivered is not known from then on.
 """
@@ -124,6 +125,19 @@ class States(NamedTuple):
     """How many skipped ones, of all states; an array of one."""
 
 
+class Lives(NamedTuple):
+    """Where `rebuild` begins, and where it ends."""
+
+    K: Cells
+    """Of each member to follow, the past of its next publish."""
+    X: Cells
+    """What it has delivered, once it is not the same (`apart`): it has installed another state."""
+    apart: Bytes
+    happened: Bytes
+    """In a run that grows: 1 for an event that was published before, and one more entry. There whoever waits for what
+    nobody gives goes on waiting."""
+
+
 class Outcome(NamedTuple):
     """What was found in all runs."""
 
@@ -217,11 +231,14 @@ def _givers(steps: Steps, block: Block, todo: Bytes, wanted: int, kind: int, fir
 
 
 @compiled
-def _still(left: Longs, waits: Longs, done: Bytes, free: Longs, giver: Longs) -> Longs:
+def _still(left: Longs, waits: Longs, done: Bytes, free: Longs, giver: Longs, growing: bool) -> Longs:
     """Those of these members that wait for something. If none can go on, some wait in a circle: the first of these is
-    let go. `waits`: what a member waits for, or -1; `done`: what has happened; `free`: what it was let go from."""
+    let go. `waits`: what a member waits for, or -1; `done`: what has happened; `free`: what it was let go from.
+    `growing`: what nobody gives may still come."""
     left = left[waits[left] >= 0]
     if len(left) and not done[waits[left]].any():
+        if growing:
+            return left[:0]
         m = left[0]
         for _ in left:  # whoever waits for a circle comes to it in so many steps, and goes round
             m = giver[waits[m]]
@@ -252,22 +269,31 @@ def rise(x: Cells, past: Cells) -> None:
 
 
 @compiled
+def unborn(block: Block, todo: Bytes, proto: Cells) -> Lives:
+    """Members that begin with their first rows."""
+    n, width = _place(block, todo)[0].size, block.high - block.low
+    K, X = np.zeros((n, width), proto.dtype), np.zeros((n, width), proto.dtype)
+    return Lives(K, X, np.zeros(n, np.uint8), np.zeros(0, np.uint8))
+
+
+@compiled
 def rebuild(
-    steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes, past: Cells, found: Outcome
-) -> None:  # fmt: skip
+    steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes, past: Cells, lives: Lives, given: States,
+    found: Outcome,
+) -> Longs:  # fmt: skip
     """The past of every event of a run, into the rows of `past`. `todo`: the members to follow, all who publish or give
-    a state that is used. Marks which rows are `early`, and which joins `unmet`."""
+    a state that is used. `given`: states under tokens that are known from before. Marks which rows are `early`, and
+    which joins `unmet`. Returns up to which row each member of the block came."""
     early, unmet = found.early, found.unmet
     begin, kind, what, torn = steps
     low, high, first = block.low, block.high, block.event
     left, place = _place(block, todo)
-    K = np.zeros((len(left), high - low), past.dtype)  # of each member the past of its next publish
-    X = np.zeros((len(left), high - low), past.dtype)  # what it has delivered, once it has installed another state
-    taken, has = np.zeros((block.tokens, high - low), past.dtype), np.zeros(block.tokens, np.uint8)
-    apart = np.zeros(block.members, np.uint8)
+    K, X, apart, happened = lives
+    growing = len(happened) > 0
+    taken, has = given.X.copy(), given.has.copy()
     giver = _givers(steps, block, todo, block.events, PUBLISH, first)  # of events, then of tokens
     giver = np.append(giver, _givers(steps, block, todo, block.tokens, SNAPSHOT, block.token))
-    done = (giver < 0).astype(np.uint8)
+    done = np.append(happened[:-1], has) if growing else (giver < 0).astype(np.uint8)
     at = begin[block.member : block.member + block.members].copy()
     waits, free = np.full(block.members, -1), np.full(block.members, -1)
     while len(left):
@@ -275,7 +301,7 @@ def rebuild(
             if waits[m] >= 0 and not done[waits[m]] and waits[m] != free[m]:
                 continue
             waits[m] = -1
-            mine, x = K[place[m]], X[place[m]] if apart[m] else K[place[m]]
+            mine, x = K[place[m]], X[place[m]] if apart[place[m]] else K[place[m]]
             while at[m] < begin[block.member + m + 1]:
                 r = at[m]
                 w = int(what[r])
@@ -285,14 +311,14 @@ def rebuild(
                         break
                     early[r], free[m] = 1, -1
                 if torn[r] or early[r]:
-                    apart[m] = 1
+                    apart[place[m]] = 1
                     x = X[place[m]]
                     x[:] = 0
                 if w < 0 or early[r]:
                     pass
                 elif kind[r] == DELIVER:
                     rise(mine, past[w - first])
-                    if apart[m]:
+                    if apart[place[m]]:
                         rise(x, past[w - first])
                 elif kind[r] == PUBLISH:
                     o = events.origin[w]
@@ -310,14 +336,15 @@ def rebuild(
                             waits[m] = block.events + token
                             break
                         unmet[w] = 1
-                    apart[m] = 1
+                    apart[place[m]] = 1
                     x = X[place[m]]
                     x[:] = 0
                     if joins.token[w] >= 0 and has[token]:
                         x[:] = taken[token]
                         rise(mine, x)
                 at[m] += 1
-        left = _still(left, waits, done, free, giver)
+        left = _still(left, waits, done, free, giver, growing)
+    return at
 
 
 # -- verdicts
@@ -524,11 +551,11 @@ def _told(verdict: Small, cause: Ints, r: int, v: int, why: int, own: bool) -> N
 
 @compiled
 def judge(
-    steps: Steps, joins: Joins, events: EventTable, block: Block, past: Cells, todo: Bytes, given: States,
+    steps: Steps, joins: Joins, events: EventTable, block: Block, past: Cells, todo: Bytes, ends: States, given: States,
     found: Outcome,
 ) -> tuple[States, States]:  # fmt: skip
-    """Adds what these columns tell to the verdict on every delivery of the members `todo`. `given`: states under tokens
-    that are known from before. Returns the states at the end of each of these members, and those under each token."""
+    """Adds what these columns tell to the verdict on every delivery of the members `todo`. `ends`: the states that they
+    go on from; `given`: those under tokens that are known from before. Returns both as they are at the end."""
     begin, kind, what, torn = steps
     verdict, cause, early, unmet = found.verdict, found.cause, found.early, found.unmet
     base, first, low, width = events.base, events.base[block.low], block.low, block.high - block.low
@@ -539,7 +566,7 @@ def judge(
         np.zeros(3, np.int64),
     )  # fmt: skip
     left, place = _place(block, todo)
-    taken, ends = given, states(len(left), width, past)
+    taken = given
     giver = _givers(steps, block, todo, block.tokens, SNAPSHOT, block.token)
     done = np.maximum((giver < 0).astype(np.uint8), given.has)
     at = begin[block.member : block.member + block.members].copy()
@@ -549,7 +576,7 @@ def judge(
             if waits[m] >= 0 and not done[waits[m]] and waits[m] != free[m]:
                 continue
             waits[m], end = -1, begin[block.member + m + 1]
-            if ends.has[place[m]]:  # it was waiting
+            if ends.has[place[m]]:
                 _load(life, ends, place[m], events, low, True)
             else:
                 _begin(life, 0)
@@ -594,7 +621,7 @@ def judge(
                         _begin(life, 1)
                 at[m] += 1
             ends = _save(ends, place[m], life, first)
-        left = _still(left, waits, done, free, giver)
+        left = _still(left, waits, done, free, giver, False)
     return ends, taken
 
 
@@ -695,9 +722,11 @@ def judged(
         for low in range(o, max(o + 1, o + origins), width):
             block = Block(m, members, t, tokens, e, n, low, min(low + width, o + origins))
             past = np.empty((n, block.high - low), proto.dtype)
-            rebuild(steps, joins, events, block, todo, past, found)
             given = states(tokens, block.high - low, proto)
-            ends, _ = judge(steps, joins, events, block, past, there, given, found)
+            rebuild(steps, joins, events, block, todo, past, unborn(block, todo, proto), given, found)
+            ends, _ = judge(
+                steps, joins, events, block, past, there, states(len(who), block.high - low, proto), given, found
+            )
             some = np.zeros(events.base[block.high] - events.base[low], np.uint8)
             had(events, low, block.high, who, ends, alive, some)
             mine = lacking(events, low, block.high, who, ends, alive, superseded, member_of, agreement, some, found)

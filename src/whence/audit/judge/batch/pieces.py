@@ -134,12 +134,13 @@ def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> 
     steps, joins, block = coded.steps, coded.joins, kernel.whole(coded.parts, coded.known, 0)
     todo, found = audited.to_follow(coded), kernel.blank(steps, joins, len(coded.members), len(coded.member_of))
     past = np.empty((block.events, block.high - block.low), kernel.cell(coded.known.base).dtype)
-    kernel.rebuild(steps, joins, coded.known, block, todo, past, found)
     taken = kernel.states(block.tokens, past.shape[1], past)
+    kernel.rebuild(steps, joins, coded.known, block, todo, past, kernel.unborn(block, todo, past), taken, found)
     if block.tokens:
         waits = np.flatnonzero(steps.kind == kernel.JOIN)
         todo[coded.members_of(waits[joins.token[steps.what[waits]] >= 0])] = 1
-        _, taken = kernel.judge(steps, joins, coded.known, block, past, todo, taken, found)
+        begin = kernel.states(int(todo.sum()), past.shape[1], past)
+        _, taken = kernel.judge(steps, joins, coded.known, block, past, todo, begin, taken, found)
     names = [str(name) for name in coded.members.to_pylist()]
     known = KnownRun(
         ids=coded.events.take(coded.ids),
@@ -174,7 +175,9 @@ def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPie
         elif step >= 0:
             found.early[step] = 1
     block = kernel.whole(coded.parts, coded.known, 0)
-    ends, _ = kernel.judge(steps, coded.joins, coded.known, block, shared.past, coded.there(), shared.taken, found)
+    there, past = coded.there(), shared.past
+    ends = kernel.states(int(there.sum()), past.shape[1], past)
+    ends, _ = kernel.judge(steps, coded.joins, coded.known, block, past, there, ends, shared.taken, found)
     return JudgedPiece(Audited(coded, found, _NO_LACKS, []), ends)
 
 

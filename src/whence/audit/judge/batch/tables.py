@@ -13,8 +13,6 @@ from whence.audit.judge.batch.coding import END, Coded, Run, codes
 from whence.audit.judge.batch.compiled import Ints, Longs
 from whence.audit.judge.batch.kernel import AFTER_GAP, DUPLICATE, FIFO_INVERTED, INVERTED, LOST, OVER_GAP, UNKNOWN
 from whence.audit.judge.batch.rates import Rate
-from whence.audit.judge.findings import Finding
-from whence.audit.judge.follow import Judged
 from whence.audit.judge.promises import NAMES, Verdict
 from whence.audit.judge.tickets import owner_of
 
@@ -165,20 +163,6 @@ def _causes(a: Audited, rows: Longs, cause: Ints, n: int) -> list[Any]:
     whose[rows[some]], event[rows[some]] = coded.member_of[origin], which
     seq[rows[some]] = cause[some] - coded.known.base[origin] + 1
     return [_texts(whose, coded.members, False), _array(seq, whose < 0), _texts(event, coded.events.take(ids))]
-
-
-def told(judged: Iterable[Judged], found: Iterable[Finding], run: Run, exceptions: bool = False) -> pa.Table:
-    """The table `verdicts`, text as text, from the incremental form of the judge. `found`: what is wrong with them;
-    `exceptions`: only those that are not in order."""
-    wrong = {(finding.member, finding.step) for finding in found}
-    rows: list[tuple[Any, ...]] = []
-    for one in judged:
-        at = (one.member, one.step)
-        if exceptions and one.verdict is Verdict.IN_ORDER and at not in wrong:
-            continue
-        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
-        rows.append((*run, *at, one.event, one.origin, one.seq, one.verdict.text, one.order, *cause, at in wrong))
-    return from_rows("verdicts", rows)
 
 
 def exceptions(verdicts: pa.Table) -> pa.Table:
