@@ -198,5 +198,5 @@ OrderState = TicketState | TotalState | FreeState | StampedState
 `OrderConfig.kind` has it."""
 
 
-_Given = Snapshot | SnapshotRefused | SnapshotRequest | StateRequest | StatePart
+_Given = SnapshotRequest | SnapshotRefused | Snapshot | StateRequest | StatePart
 OrderMessage = Recover | AckRecover | DirectMessage | DirectAck | _Given | Telling
