@@ -80,7 +80,8 @@ one-message >= 1 and <= 1: messages over a link for each event
 given: groups that number their events in one row, here by one ticket
 shared <= 0: groups in a circle: events before their cause
 shared-entries <= 1: entries of an event / groups
-shared-without > 0.5: without entries of other groups: runs with events before their cause
+shared-without > 0: without entries of other groups: runs with events before their cause
+loosened: shared-without: first > 0.5; that one run breaks shows the need.
 # SURVEY 3.3
 "this technique is convenient when k < n b / (m + b)", k "the proportion of clock entries that need to be propagated"
 pays-share <= 0: k a proportion: settings in which the formula errs
