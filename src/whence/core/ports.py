@@ -27,7 +27,7 @@ from whence.core.order.outputs import GaveUp as GaveUp
 from whence.core.order.outputs import Moved as Moved
 from whence.core.order.outputs import Notice
 from whence.core.order.outputs import Published as Published
-from whence.core.order.outputs import Sent as Sent
+from whence.core.order.outputs import SentTo as SentTo
 from whence.core.ring.context import Remember as Remember
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class CountCopies(_In, frozen=True, gc=False):
 
 
 class SendTo(_In, frozen=True, gc=False):
-    """Send this to one member, in causal order with all that is published; for at most `patience` nanoseconds. `Sent`
+    """Send this to one member, in causal order with all that is published; for at most `patience` nanoseconds. `SentTo`
     with the same `token` is the end."""
 
     token: int

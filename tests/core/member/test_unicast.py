@@ -33,7 +33,7 @@ class Talk:
             app = self.net[i]
             self.logs[i] += [("read", name) for name in app.events[self.read[i] :]]
             self.read[i] = len(app.events)
-            if i in self.busy and any(isinstance(o, ports.Sent) and o.token == self.busy[i] for o in app.outputs):
+            if i in self.busy and any(isinstance(o, ports.SentTo) and o.token == self.busy[i] for o in app.outputs):
                 del self.busy[i]
 
     def step(self, n: int) -> None:
@@ -106,7 +106,7 @@ def test_what_cannot_be_sent_is_said() -> None:
     net = MemberNet(["causal", "causal"])
     net.coordinators(0)
     for to in ("m0#1", "m9#1"):
-        assert net.feed("m0#1", ports.SendTo(1, to, b"x", 10**9))[-1] == ports.Sent(
+        assert net.feed("m0#1", ports.SendTo(1, to, b"x", 10**9))[-1] == ports.SentTo(
             1, f"{to} is not another member that this one knows"
         )
     del net.apps["m1#1"]
@@ -114,7 +114,7 @@ def test_what_cannot_be_sent_is_said() -> None:
         net.feed("m0#1", ports.SendTo(token, "m1#1", b"x", 10**9))
     assert "too many" in net.feed("m0#1", ports.SendTo(7, "m1#1", b"x", 10**9))[-1].refused  # type: ignore[union-attr]
     net.run(1500 * MS)
-    sent = [o for o in net[0].outputs if isinstance(o, ports.Sent) and "no answer" in o.refused]
+    sent = [o for o in net[0].outputs if isinstance(o, ports.SentTo) and "no answer" in o.refused]
     assert len(sent) == MAX_SENDING and net[0].member.unicast.wake_at is None
     free = MemberNet(["causal", "causal"], mechanism="vector")
     assert "without tickets" in free.feed("m0#1", ports.SendTo(1, "m1#1", b"x", 1))[-1].refused  # type: ignore[union-attr]

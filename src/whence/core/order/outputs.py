@@ -73,7 +73,7 @@ class Copied(_Out, frozen=True, gc=False):
     enough: bool
 
 
-class Sent(_Out, frozen=True, gc=False):
+class SentTo(_Out, frozen=True, gc=False):
     """The end of a `ports.SendTo`: the member has the message, or `refused` says why nobody knows."""
 
     token: int
@@ -117,7 +117,7 @@ class Contracted(_Out, frozen=True, gc=False):
     """X, measured: frames delivered here that a frame's owner had not delivered when it sent it."""
 
 
-Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | Sent | GaveUp | Behind | Moved | Contracted
+Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | SentTo | GaveUp | Behind | Moved | Contracted
 """What a member hands on as it is."""
 OrderOutput = Send | Notice
 

@@ -26,7 +26,7 @@ from whence.core.clock import Entry, Frame, MemberId, Send, StampedFrame
 from whence.core.clock.event import encode
 from whence.core.order.layer import Seal
 from whence.core.order.messages import DirectAck, DirectMessage
-from whence.core.order.outputs import Deliver, OrderOutput, Sent
+from whence.core.order.outputs import Deliver, OrderOutput, SentTo
 
 MAX_SENDING = 1024
 """Messages of this member that are not acknowledged; a further one is refused."""
@@ -69,9 +69,9 @@ class Unicast:
         now: int,
         seal: Seal | None = None,
     ) -> list[OrderOutput]:
-        """Send a message; `Sent` with the same token says what became of it."""
+        """Send a message; `SentTo` with the same token says what became of it."""
         if sum(map(len, self._sending.values())) >= MAX_SENDING:
-            return [Sent(token, "too many messages are under way: wait for some")]
+            return [SentTo(token, "too many messages are under way: wait for some")]
         number = self._number = self._number + 1
         frame = StampedFrame(self.me, number, number, 1, (to,), b"", encode([payload]))
         if seal is not None and seal.can_sign:
@@ -85,14 +85,14 @@ class Unicast:
         queue = self._sending.get(sender)
         if not queue or queue[0].message.frame.number != ack.number:
             return []
-        return [Sent(queue.popleft().token), *self.wake(now)]
+        return [SentTo(queue.popleft().token), *self.wake(now)]
 
     def wake(self, now: int) -> list[OrderOutput]:
         """Send what is first to each, again if it is not acknowledged; give up what is overdue."""
         out: list[OrderOutput] = []
         for to, queue in list(self._sending.items()):
             while queue and queue[0].until <= now:
-                out.append(Sent(queue.popleft().token, "no answer: the member may have it or not"))
+                out.append(SentTo(queue.popleft().token, "no answer: the member may have it or not"))
             if not queue:
                 del self._sending[to]
             elif queue[0].again_at <= now:

@@ -50,7 +50,7 @@ from whence.core.ports import (
     Remember,
     Resign,
     Send,
-    Sent,
+    SentTo,
     SnapshotTaken,
     TakeSnapshot,
     Ticket,
@@ -533,7 +533,7 @@ class Node:
                 self.refused = o.reason
             case Refused(what="found"):
                 self.unfounded = o.reason
-            case Copied() | Sent():
+            case Copied() | SentTo():
                 self.copies.tell(o)
             case CutOff():
                 log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)

@@ -15,7 +15,7 @@ import msgspec
 from whence.core.clock import MAX_SEQ, MemberId
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS
 from whence.core.order import Numbering
-from whence.core.ports import Copied, CountCopies, Deliver, SendTo, Sent, TakeSnapshot
+from whence.core.ports import Copied, CountCopies, Deliver, SendTo, SentTo, TakeSnapshot
 from whence.errors import ClusterClosed, UsageError
 
 C = TypeVar("C")
@@ -273,13 +273,13 @@ class CopyCounts:
         done = self._waiting[self._tokens] = asyncio.get_running_loop().create_future()
         return CountCopies(self._tokens, tuple(events), copies, patience), done
 
-    def send(self, to: MemberId, payload: bytes, patience: int) -> tuple[SendTo, asyncio.Future[Sent]]:
+    def send(self, to: MemberId, payload: bytes, patience: int) -> tuple[SendTo, asyncio.Future[SentTo]]:
         """Likewise of a message to one member."""
         self._tokens += 1
         done = self._waiting[self._tokens] = asyncio.get_running_loop().create_future()
         return SendTo(self._tokens, to, payload, patience), done
 
-    def tell(self, copied: Copied | Sent) -> None:
+    def tell(self, copied: Copied | SentTo) -> None:
         done = self._waiting.pop(copied.token, None)
         if done is not None and not done.done():  # else the caller was cancelled
             done.set_result(copied)
