@@ -16,11 +16,12 @@ PURE = ("core/", "audit/judge")
 EVERYBODY = {"", "errors", "exports", "files"}  # the package itself (its version), the errors, lazy names, whole files
 VOCABULARIES = {"core/clock", "core/config", "core/ports"}  # who may know a room may speak the vocabulary it speaks
 PAGE = PAGES[ROOT / "docs" / "architecture.md"]
-WINGS_AT_MOST, BESIDE, TESTS_AT_MOST = 59_290, 330, 36_500
+WINGS_AT_MOST, BESIDE, TESTS_AT_MOST = 59_940, 330, 36_500
 FUNCTION_LINES = 60
 LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
     "whence.lab.scale.engine._take",
     "whence.lab.scale.flood.flood",
+    "whence.lab.scale.trees.repair",
     "whence.audit.judge.batch.kernel.judge",
     "whence.audit.judge.batch.kernel.rebuild",
 }
