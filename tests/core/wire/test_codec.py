@@ -78,6 +78,7 @@ NUMBERS = {
     "Accepted": 111, "Begin": 112, "Close": 113, "Closed": 114, "End": 115,
     "Recover": 64, "AckRecover": 65, "SnapshotRequest": 66, "SnapshotRefused": 67, "Snapshot": 68,
     "Tick": 69, "Report": 70, "Follow": 71, "Reports": 72,
+    "StateRequest": 73, "StatePart": 74,
 }  # fmt: skip
 
 

@@ -43,16 +43,18 @@ async def test_events_arrive_in_causal_order_at_all_members() -> None:
     assert {r.kind for r in trace.rows} >= {"join", "publish", "deliver", "ticket", "snapshot", "leave"}
 
 
-async def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
+@pytest.mark.parametrize("ballast", [0, 5 << 20], ids=["small", "in parts"])
+async def test_a_late_joiner_gets_state_and_exactly_the_events_after_it(ballast: int) -> None:
     class App:
         def __init__(self) -> None:
             self.seen: list[bytes] = []
 
         def state(self) -> bytes:
-            return b"\n".join(self.seen)
+            return bytes(ballast) + b"\n".join(self.seen)
 
         def restore(self, state: bytes) -> None:
-            self.seen = state.split(b"\n") if state else []
+            assert state[:ballast] == bytes(ballast)
+            self.seen = state[ballast:].split(b"\n") if state else []
 
         async def read(self, cluster: whence.Cluster) -> None:
             async for event in cluster.events():
