@@ -447,8 +447,8 @@ class Member:
         """Take a snapshot here and now, or say why not."""
         order = self.ordering
         overdue = now - SNAPSHOT_PATIENCE * self.config.join_timeout_ns
-        waits: dict[str, Any]
-        for waits in (self._taking, self._giving):  # the application never answered, the joiner is gone or asks again
+        tables: tuple[dict[str, Any], ...] = (self._taking, self._giving)
+        for waits in tables:  # the application never answered, the joiner is gone or asks again
             for token, (since, joiner, *_) in list(waits.items()):
                 if since < overdue or address_of(joiner) == address_of(sender):
                     del waits[token]
