@@ -44,6 +44,8 @@ BATCH_ROWS: Final = 1 << 14
 """Rows of JSON lines that are put into columns at a time."""
 RAW_LIMIT: Final = 4096
 """Bytes of a line that are kept in the quarantine."""
+ROWS_A_BYTE: Final = 16
+"""A file that says it holds more is no trace, however well it is compressed: it would fill the memory."""
 TASKS: Final = 4
 """Tasks for each core: enough for the last ones to end at about the same time."""
 
@@ -148,7 +150,7 @@ def _pieces(found: TraceFile) -> list[Piece] | Bad:
         with opened(file) as data:
             head = data.read(512)
         if head[:4] == PARQUET:
-            return _parquet_pieces(file, pq.read_metadata(parquet(file)), _given(file))
+            return _parquet_pieces(file, size, pq.read_metadata(parquet(file)), _given(file))
         name = file.partition("?")[0]
         if name.endswith(".parquet"):
             return Bad(file, -1, f"not a Parquet file (it begins with {head[:4]!r})")
@@ -174,9 +176,11 @@ def _said(error: object) -> str:
     return " ".join(str(error).split())[:500]
 
 
-def _parquet_pieces(file: str, footer: Any, given: dict[str, str]) -> list[Piece] | Bad:
+def _parquet_pieces(file: str, size: int, footer: Any, given: dict[str, str]) -> list[Piece] | Bad:
     schema = footer.schema.to_arrow_schema()
     why = gate(schema, [name for name in NEEDED if name not in given])
+    if footer.num_rows > ROWS_A_BYTE * size:
+        why = f"{footer.num_rows:,} rows in {size:,} bytes: no trace is so repetitive"
     if why is not None:
         return Bad(file, -1, why)
     told = tuple((name, value) for name, value in given.items() if schema.get_field_index(name) < 0)

@@ -89,7 +89,9 @@ def judged(saved: SavedRun, table: pa.Table) -> JudgedRows:
     there = np.ones(len(names), np.uint8)
     at = kernel.rebuild(now.steps, now.joins, events, block, there, past, lives, given, _blank(now))
     fresh = fresh[np.arange(len(fresh)) < at[coded.members_of(fresh)]]
-    now, seen = _only(coded, fresh), _only(coded, np.union1d(np.flatnonzero(coded.row < saved.kept), fresh))
+    told = coded.row < saved.kept
+    told[fresh] = True
+    now, seen = _only(coded, fresh), _only(coded, np.flatnonzero(told))
     tenures = [tenure for _, tenure in audited.tenures(seen)]
     followed = saved.followed | _followed(saved, seen, now, ends, tenures)
     found = _blank(now)
@@ -121,7 +123,7 @@ def _typed(column: Any, kind: Any) -> Any:
 def _in_turn(saved: SavedRun, coded: Coded, table: pa.Table, names: list[str]) -> Longs:
     """The steps that were not judged yet, of each member up to the first that is not here, or waits for what is not."""
     steps, fresh = coded.steps, coded.row >= saved.kept
-    upto, of = np.array([saved.upto.get(name, 0) for name in names], np.int64), coded.members_of(np.arange(len(fresh)))
+    upto, of = np.array([saved.upto.get(name, 0) for name in names], np.int64), _of(coded)
     first = steps.begin[:-1] + np.bincount(of[~fresh], minlength=len(names))
     stop = (coded.lseq != upto[of] + np.arange(len(of)) - first[of]) & (coded.lseq != END)
     stop |= (steps.kind == kernel.DELIVER) & (steps.what < 0) & (coded.event >= 0)
@@ -153,6 +155,11 @@ def _only(coded: Coded, keep: Longs) -> Coded:
     told = [one for k, one in zip(which, coded.tickets, strict=True) if k >= 0]
     coded = coded._replace(steps=steps, row=coded.row[keep], lseq=coded.lseq[keep], event=coded.event[keep])
     return coded._replace(reused=reused, dropped=dropped, tickets=told, apart=True)
+
+
+def _of(coded: Coded) -> Longs:
+    """The member of each step."""
+    return np.repeat(np.arange(len(coded.members)), np.diff(coded.steps.begin))
 
 
 def _blank(coded: Coded) -> kernel.Outcome:
@@ -201,7 +208,7 @@ def _after(saved: SavedRun, table: pa.Table, here: Longs, seen: Coded, names: li
     """What is saved after `seen`. `here`: the rows, without those that are here twice."""
     kind, what = seen.steps.kind, seen.steps.what
     new = (seen.row >= saved.kept) & (seen.row < table.num_rows)
-    n = np.bincount(seen.members_of(np.flatnonzero(new)), minlength=len(names)).tolist()
+    n = np.bincount(_of(seen)[new], minlength=len(names)).tolist()
     upto = {name: saved.upto.get(name, 0) + k for name, k in zip(names, n, strict=True)}
     upto = {name: k for name, k in upto.items() if k}
     who = np.array([k for k, name in enumerate(names) if name in upto], np.int64)
@@ -232,14 +239,15 @@ def _kept(
     """Of the rows those that still matter, and those that were not judged; and how many the former are. A join in front
     of each member's tells its order."""
     kind, at = seen.steps.kind, np.arange(len(seen.row))
-    of, mine = seen.members_of(at), seen.row < table.num_rows
+    of, mine = _of(seen), seen.row < table.num_rows
     joined, acted = np.full(len(names), -1), np.full(len(names), -1)
     for last, which in ((joined, kind == kernel.JOIN), (acted, np.isin(kind, ACTS))):
         np.maximum.at(last, of[which], at[which])
     keep = ((kind == kernel.PUBLISH) & (seen.steps.what >= 0)) | (kind == kernel.TICKET)
     keep |= (kind == kernel.DROP) & (at > joined[of]) | (kind == kernel.GONE) & (at > acted[of])
     keep &= mine & (seen.lseq >= 0)
-    unread = np.setdiff1d(here[(here >= saved.kept) & (here < table.num_rows)], seen.row)
+    unread = np.zeros(table.num_rows, bool)
+    unread[here[here < table.num_rows]], unread[seen.row[mine]], unread[: saved.kept] = True, False, False
     order = dict(zip(names, seen.order, strict=True))
     joins = [
         {"member": name, "lseq": -1, "t_ns": 0, "kind": LOST}  # nobody knows
@@ -247,7 +255,7 @@ def _kept(
         else {"member": name, "lseq": -1, "t_ns": 0, "kind": "join", "reason": "genesis", "order": order[name]}
         for name in upto
     ]
-    rows: Any = np.append(np.sort(seen.row[keep]), unread)
+    rows: Any = np.append(np.sort(seen.row[keep]), np.flatnonzero(unread))
     rest = table.unify_dictionaries().take(pa.array(rows)).cast(_PLAIN)  # so that texts are those of these rows
     whole = pa.concat_tables([pa.Table.from_pylist(joins, _PLAIN), rest]).combine_chunks()
     return pa.Table.from_arrays([_typed(whole[f.name], f.type) for f in ROWS], schema=ROWS), len(joins) + int(
