@@ -253,6 +253,17 @@ def test_rows_of_a_stream_need_the_required_columns_only() -> None:
     assert not any(table.num_rows for table in Stream().feed(blocks.unpacked([found["r"]["block"]])).values())
 
 
+def test_a_block_of_a_small_run_has_no_texts_of_others() -> None:
+    """Else what is shuffled grows with the square of the runs."""
+    parts = []
+    for k, table in enumerate(make(12_000, runs=200, origins=2, members=5, wrongs=0)[0]):
+        ids = pa.array([None if e is None else f"{e} of {k}" for e in table["event"].to_pylist()])
+        parts.append(table.set_column(table.schema.get_field_index("event"), "event", ids))
+    rows = pa.concat_tables(parts, promote_options="permissive").unify_dictionaries().combine_chunks()
+    made = [one for batch in blocks.packed(iter(rows.to_batches())) for one in batch.to_pylist()]
+    assert len(made) == 200 and sum(len(one["block"]) for one in made) < 150 * rows.num_rows
+
+
 # -- with Spark
 
 
