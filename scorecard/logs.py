@@ -82,3 +82,9 @@ def delay_ms(found: list[Row]) -> float | None:
         if row.kind == "deliver" and row.member == "C#1" and row.event in asked
     )
     return round(took[len(took) // 2], 2) if took else None
+
+
+def per_s(found: list[Row]) -> float | None:
+    """Deliveries a second at C, from its first to its last."""
+    at = [row.t_ns for row in found if row.kind == "deliver" and row.member == "C#1"]
+    return round((len(at) - 1) * 1e9 / (at[-1] - at[0])) if len(at) > 1 and at[-1] > at[0] else None

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scorecard.logs import ROLES, counted, delay_ms, read, rows
+from scorecard.logs import ROLES, counted, delay_ms, per_s, read, rows
 from scorecard.servers import JS, ROOT
 from scorecard.switch import ADDRESS, Network
 from scorecard.systems import System
@@ -27,13 +27,16 @@ SETTINGS = {
     "cut": "a and c cannot talk for 1 s (one server: s and c); all other links are good",
     "held": "a->c is held until C reports the answer, or 2 s are over; ten questions, one at a time",
     "reconnect": "C closes its connection and opens a new one, once",
+    "bulk": "no fault; A asks ten times as many, as fast as it can",
     "jitter": "every directed link 0 to 10 ms at random for each packet",
     "pause": "SIGSTOP for 0.4 s of the server (or peer) of A, twice",
     "stall": "C's handler blocks once for 2 s",
 }
-RUNS = {"plain": 3, "slow": 2, "cut": 2, "held": 1, "reconnect": 1}
+RUNS = {"plain": 3, "slow": 2, "cut": 2, "held": 1, "reconnect": 1, "bulk": 1}
 """The settings of a scorecard, and how many runs each has."""
 PLACE = {"A": "a", "B": "b", "C": "c"}
+BULK_S = 60.0
+"""So long C may need for all of `bulk`."""
 TRIALS, PATIENT, HOLD_S, LONG_S = 10, 3, 2.0, 10.0
 """Questions of `held`; after so many that waited for HOLD_S one more is held for LONG_S, and that is the last."""
 
@@ -168,6 +171,7 @@ class Stage:
             "run": number,
             **counted(found),
             "delay_ms": delay_ms(found),
+            "per_s": per_s(found),
             "errors": errors,
             "load": round(os.getloadavg()[0], 1),
             "seconds": round(time.monotonic() - began, 1),
@@ -211,8 +215,10 @@ class Stage:
             self._network.say(f"delay {far} c 50")
         elif setting == "jitter":
             self._network.say("jitter * * 10")
-        clients["A"].say(f"ask 0 {system.count} {system.rate}")
-        start, span = time.monotonic(), system.count / system.rate
+        many = setting == "bulk"
+        count, rate = (10 * system.count, 1e6) if many else (system.count, system.rate)
+        clients["A"].say(f"ask 0 {count} {rate}")
+        start, span = time.monotonic(), count / rate
         target = self._servers.get("s" if system.single else "a") or clients["A"]
         for when, step in plan(setting, span):
             time.sleep(max(0.0, start + when - time.monotonic()))
@@ -228,11 +234,11 @@ class Stage:
             elif step == "stall":
                 clients["C"].say("stall 2")
         clients["A"].hear("done", max(5.0, 40 - (time.monotonic() - start)))
-        self._drain(folder, 2 * system.count)
+        self._drain(folder, 2 * count, BULK_S if many else 20)
 
-    def _drain(self, folder: Path, want: int) -> None:
+    def _drain(self, folder: Path, want: int, within_s: float) -> None:
         """Until C has everything, or nothing new for as long as the system may need."""
-        end, last, since = time.monotonic() + 20 + self.system.patience, -1, time.monotonic()
+        end, last, since = time.monotonic() + within_s + self.system.patience, -1, time.monotonic()
         while time.monotonic() < end:
             n = sum(value[0] in "qr" for value in set(heard(folder, "C")))
             if n >= want:

@@ -95,7 +95,7 @@ def verdict(system: System, layout: str, found: dict[str, Cell]) -> str:
 def page(out: Path, keys: list[str]) -> str:
     """The table, in Markdown."""
     settings = list(RUNS)
-    head = ["system", *settings, "lost", "ms", "promise"]
+    head = ["system", *settings, "lost", "ms", "/s", "promise"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for key in keys:
         system, every = SYSTEMS[key], cells(out / key, SYSTEMS[key])
@@ -103,11 +103,14 @@ def page(out: Path, keys: list[str]) -> str:
             found = {setting: cell for (where, setting), cell in every.items() if where == layout}
             if not found:
                 continue
-            lost, orphans = (sum(cell.sum(name) for cell in found.values()) for name in ("lost", "orphans"))
+            calm = [cell for setting, cell in found.items() if setting != "bulk"]  # what bulk loses is too much at once
+            lost, orphans = (sum(cell.sum(name) for cell in calm) for name in ("lost", "orphans"))
             delays = [f["delay_ms"] for f in found["plain"].facts if f["delay_ms"]] if "plain" in found else []
-            doubled = sum(cell.doubled for cell in found.values())
+            doubled = sum(cell.doubled for cell in calm)
+            speed = found["bulk"].facts[0].get("per_s") if "bulk" in found else None
             row = [system.label + (", two subjects" if layout == "two" else "")]
             row += [*[shown(found.get(s)) for s in settings], f"{lost}/{orphans}/{doubled}"]
-            row += [f"{sorted(delays)[len(delays) // 2]:.2g}" if delays else "-", verdict(system, layout, found)]
+            row += [f"{sorted(delays)[len(delays) // 2]:.2g}" if delays else "-", f"{speed:,}" if speed else "-"]
+            row.append(verdict(system, layout, found))
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"

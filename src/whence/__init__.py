@@ -73,6 +73,7 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "": "audit lab live testing",
+        "live": "web",
         "core.config": "Settings",
         "core.order": "Contract",
         "core.order.config": "OrderName",

@@ -125,21 +125,6 @@ def test_killed_and_restarted_it_goes_on_where_it_was(start: Callable[..., Comma
     assert [e["payload"] for e in second if e["id"] not in repeated] == ["3", "4", "mine again"]
 
 
-def test_a_wrong_secret_is_named_and_disturbs_nobody(start: Callable[..., Command], home: Path) -> None:
-    keys.init(home / "other")
-    common = ("--cluster", "lobby", "--secret-file", home / "keys" / "secret.key")
-    a = start("node", *common, "--metrics", "127.0.0.1:0", "--publish")
-    wrong = ("--secret-file", home / "other" / "secret.key", "--timeout", "10")
-    code, out, err = whence("node", "--cluster", "lobby", "--contact", a.address, *wrong)
-    assert code == 2 and out == "" and re.fullmatch(r"whence: .*its secret may be another.*\n", err), err
-    _, text = asyncio.run(ask(a.metrics, "/metrics"))
-    assert float(re.findall(r"whence_net_unauthentic_total\{\S+ (\S+)", text)[0]) > 0
-    assert 'whence_members{cluster="lobby"} 1' in text
-    a.say("still here")
-    until(lambda: a.heard("still here"), "a works on")
-    assert a.end() == 0
-
-
 def test_certificates_and_roles(start: Callable[..., Command], home: Path) -> None:
     a = start("node", "--cluster", "lobby", "--tls", home / "keys", "alice", "--publish")
     wall = start("node", "--cluster", "lobby", "--tls", home / "keys" / "wall", "wall", "--contact", a.address)
@@ -379,26 +364,3 @@ def test_the_metrics_of_the_page_exist(start: Callable[..., Command]) -> None:
     named = set(re.findall(r"`((?:whence|process)_\w+)[`{]", PAGE))
     assert len(named) > 20 and named <= set(re.findall(r"^# TYPE (\S+)", text, re.M))
     assert node.end() == 0
-
-
-# -- the council ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_a_witness_and_what_is_said_of_the_council(start: Callable[..., Command]) -> None:
-    """Two publish and a witness votes: the founder is killed, and the other one publishes on. While it can, nobody may
-    create the ring again."""
-    a = start("node", "--cluster", "lobby", "--insecure", "--publish")
-    join = ("--contact", a.address, "--insecure")
-    b = start("node", "--cluster", "lobby", *join, "--publish", "--stay")
-    w = start("node", "--cluster", "lobby", *join, "--stay")
-    assert w.address and b.address
-    b.notice("may publish, under ticket")
-    b.notice(r"council of 3 \(.*\): publishing survives the loss of any one of them")
-    a.process.kill()
-    b.notice(r"council of 2 \(.*\): publishing survives the loss of .* process, not of .* process: start a third")
-    b.say("still here")
-    until(lambda: b.heard("still here"), "b publishes")
-    code, out, err = whence("node", "--cluster", "lobby", "--force", "--contact", b.address, "--insecure")
-    assert code == 2 and not out and ("do not create the ring again" in err or "enough voters answer" in err)
-    assert w.end(signal.SIGINT) == 0 and b.end(signal.SIGTERM) == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Command, until, whence
+from tests.long import few
 from tests.ports import free_ports
 
 if importlib.util.find_spec("cryptography") is None:
@@ -101,7 +102,7 @@ def machines(tmp_path: Path) -> Iterator[Callable[[bool], Machines]]:
         one.end()
 
 
-@pytest.mark.parametrize("tls", [True, False], ids=["tls", "secret"])
+@pytest.mark.parametrize("tls", few([True, False], 1), ids=["tls", "secret"])
 def test_keys_are_rotated_while_all_publish(machines: Callable[[bool], Machines], tls: bool, tmp_path: Path) -> None:
     three = machines(tls)
     three.hear_all()

@@ -14,7 +14,7 @@ HEAD = """\
 One line each; `help(whence.join)` and the like say the rest. Beside these, only what
 [trace.md](trace.md) names is meant for applications. Made by `make api`.
 """
-MODULES = ("whence", "whence.live", "whence.testing", "whence.audit", "whence.lab")
+MODULES = ("whence", "whence.live", "whence.live.web", "whence.testing", "whence.audit", "whence.lab")
 
 
 def page() -> str:

@@ -28,7 +28,7 @@ RUN = {  # and how many blocks there are at least, so that none is overlooked
     "docs/operations.md": 4,
     "docs/probabilistic.md": 2,
     "docs/simulator.md": 1,
-    "docs/tuning.md": 4,
+    "docs/tuning.md": 1,
     "docs/protocols.md": 4,
 }
 SLOW = re.compile(r"scale |up |audit traces|sim hostile(?!.*--trace)")

@@ -23,6 +23,8 @@ EXTRAS = {
     "numpy": ("the array engine and the audit need", "scale"),
     "pyarrow": ("Parquet traces need", "trace"),
     "pyspark": ("the data pipeline needs", "spark"),
+    "uvicorn": ("serving rooms needs", "web"),
+    "websockets": ("serving rooms needs", "web"),
 }
 """Packages that a plain install lacks: what for, and the extra that brings them."""
 

@@ -81,6 +81,10 @@ HOW: Mapping[str, tuple[object, str, str]] = {
     "open": (str, "HOST:PORT", "publish for clients that are not members; they connect here"),
     "client-secret-file": (Path, "FILE", "the secret of these clients (none: they hold the cluster's keys)"),
     "force": (SWITCH, "", "operator override: the voters that do not answer are gone for good"),
+    "http": (str, "HOST:PORT", "where browsers find it"),
+    "https": ({"nargs": 2}, "CERT KEY", "files of its certificate: it is served by https"),
+    "origin": (TEXTS, "URL", "pages of this origin may connect; may be repeated (none: this host's; *: all)"),
+    "tokens": (Path, "FILE", "who may come in: lines TOKEN USER, or TOKEN USER read (none: everybody)"),
     "metrics": (str, "HOST:PORT", "serve /metrics (Prometheus), /health and /status there"),
     "all": (SWITCH, "", "events without a scope cross, too"),
     "probe": (float, "S", "seconds to look for another way between the clusters; 0: none"),
@@ -274,6 +278,22 @@ join clusters in a tree: one that would close a circle is refused. docs/survey.m
 """,
         {"order": ("causal", "reliable", "probabilistic")},
     ),
+    "serve": Command(
+        "rooms for browsers, beside static files",
+        f"cluster! listen=127.0.0.1:0 advertise contact create bootstrap timeout=10 {_SECURITY} tickets=8 settings "
+        "profile directory http=127.0.0.1:8000 https origin tokens trace json",
+        """\
+  whence serve site --cluster chat --listen 127.0.0.1:7001 --insecure
+  whence serve site --cluster chat --contact 127.0.0.1:7001 --insecure --http 127.0.0.1:8001
+  whence serve site --cluster chat --listen 10.0.0.6:7001 --bootstrap --contact 10.0.0.5:7001 --contact 10.0.0.6:7001 \\
+      --secret-file s.key --http 0.0.0.0:443 --https site.crt site.key --origin https://chat.example --tokens tokens
+
+Each is a worker, and a member of the cluster; put a balancer before them. A page of the site joins a room by
+import { join } from "/rooms/whence.js". docs/web.md
+""",
+        arguments={"site": {"nargs": "?", "metavar": "DIR", "type": Path, "help": "static files"}},
+        needs="net,web",
+    ),
     "publish": Command(
         "publish in a cluster without being a member",
         f"cluster! contact! {_SECURITY} timeout=60 everywhere copies client last=0 json",
@@ -419,7 +439,7 @@ settings: termination, view, recovery, k, buffer, crash, crash_at, churn, away, 
 }
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
-    "run it": ("node", "status", "bridge", "publish", "keys"),
+    "run it": ("node", "serve", "status", "bridge", "publish", "keys"),
     "ask what happened": ("audit", "history"),
     "break it": ("conform",),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),

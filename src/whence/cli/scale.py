@@ -20,10 +20,8 @@ GOSSIP = ("members", "publishers", "rate", "events", "fanout", "loss", "latency"
 def scale(args: argparse.Namespace) -> int:
     """One run."""
     options = {name: value for name in GOSSIP if (value := getattr(args, name)) is not None}
-    if args.what == "clocks" and (options or args.plot):
-        raise UsageError(
-            f"--{next(iter(options), 'plot')} is for `whence scale gossip`; without it there is only --set"
-        )
+    if args.what == "clocks" and options:
+        raise UsageError(f"--{next(iter(options))} is for `whence scale gossip`; without it there is only --set")
     result: ScaleResult | GossipResult
     with progress("starting") as tell:
         if args.what == "gossip":

@@ -39,7 +39,7 @@ def facts(title: str, values: Mapping[str, str]) -> Table:
 
 
 Tick = Callable[[float | None, str], None]
-"""How much of the work is done, 0 to 1 (None: nobody knows), and what is being done (empty: as before)."""
+"""How much of the work is done, 0 to 1 (None: unknown), and what is being done (empty: as before)."""
 SAY_EVERY_S = 10.0
 
 

@@ -26,7 +26,7 @@ from whence.core import ports
 from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Graft, Heard, IHave, Subscribe
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
-from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, keep_last
+from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, MAX_STATE_BYTES, keep_last
 from whence.core.clock.logs import Follow, Lamport, Report, Reports, Tick
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
@@ -39,6 +39,8 @@ from whence.core.order.messages import (
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
+    StatePart,
+    StateRequest,
     TotalState,
 )
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
@@ -56,6 +58,7 @@ Outputs = list[ports.Output]
 
 MAX_CUT_OFF = 1024
 MAX_SNAPSHOTS = 8  # being taken for others at a time; further joiners are told `busy`
+STATE_PART = 1 << 20  # bytes of a large state at a time: gossip passes between two parts
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
 OFFER_PATIENCE = 3  # join time-outs that a snapshot waits for a second member's word
 MANY_OFFERS = 8  # in vain; then the orphans in a snapshot are believed: members forget them at different times
@@ -68,6 +71,7 @@ ASKS: dict[type, int] = {
     Recover: 256,  # in bytes: `order.layer.MAX_ANSWERS`
     AckRecover: 512,
     SnapshotRequest: 2,
+    StateRequest: 64,
     News: 256,  # of which the history does not know: each costs a signature's check
     **dict.fromkeys(get_args(RingMessage), 64),
 }
@@ -149,6 +153,7 @@ class Member:
         self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
         self._join = _Join()
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
+        self._giving: dict[str, tuple[int, MemberId, bytes]] = {}  # large states: when last asked for, by whom
         self._taken = 0
         self._asked: dict[tuple[str, type], int] = {}  # in this round
         self._leave_by: int | None = None
@@ -237,7 +242,7 @@ class Member:
             case ports.CountCopies(token, events, copies, patience):
                 out += self.ordering.count_copies(token, events, copies, patience, now)
             case ports.SnapshotTaken():
-                self._snapshot_taken(input, out)
+                self._snapshot_taken(input, now, out)
             case ports.Start():
                 self._start(input, now, out)
             case ports.Meet(members):
@@ -292,6 +297,11 @@ class Member:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""
         return self.ordering.numbering(self.ring.tenure)
 
+    @property
+    def arrived(self) -> int:
+        """Bytes of a large state that a joiner has so far."""
+        return len(self._join.state)
+
     def blocked(self) -> int:
         """Frames received and not yet deliverable."""
         return len(self.ordering.held)
@@ -312,7 +322,7 @@ class Member:
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         found = self.ordering.buffers()
-        found["snapshots"] = (len(self._taking), MAX_SNAPSHOTS)
+        found["snapshots"] = (len(self._taking) + len(self._giving), MAX_SNAPSHOTS)
         found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
         return found
 
@@ -401,6 +411,7 @@ class Member:
             return
         join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
         join.nonce = self.rng.getrandbits(48)
+        join.accepted, join.state = False, bytearray()
         # Only when every known member has said that it is weaker, or a joiner too (it may wait for this one), or was
         # asked often: a member that has not answered may be stronger, and may not want to.
         members = self.cast.members() or list(join.contacts)
@@ -419,6 +430,9 @@ class Member:
         join = self._join
         assert join.offer is not None
         join.waits += 1
+        if join.accepted:  # and its giver has fallen silent
+            join.offer = None
+            return True
         if join.waits < OFFER_PATIENCE:
             join.retry_at = now + self.config.join_timeout_ns
             self._cast(self.cast.meet(self._known()), now, out)
@@ -432,16 +446,17 @@ class Member:
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: Outputs) -> None:
         """Take a snapshot here and now, or say why not."""
         order = self.ordering
-        for token, (since, *_) in list(self._taking.items()):
-            if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
-                del self._taking[token]  # the application never answered, and the joiner has long asked another
+        overdue = now - SNAPSHOT_PATIENCE * self.config.join_timeout_ns
+        for waits in (self._taking, self._giving):  # the application never answered, the joiner is gone
+            for token in [token for token, (since, *_) in waits.items() if since < overdue]:
+                del waits[token]
         reason = ""
         state: OrderState | None = None
         if request.kind != self.config.ordering.joins:
             reason = self.config.ordering.joins
         elif order.joining:
             reason = "joining"
-        elif len(self._taking) >= MAX_SNAPSHOTS:
+        elif len(self._taking) + len(self._giving) >= MAX_SNAPSHOTS:
             reason = "busy"
         elif RANK[self.order] < request.rank and (not request.last_resort or request.rank == RANK["total"]):
             reason = "weaker"  # also as a last resort, if the position is what the joiner needs
@@ -458,21 +473,39 @@ class Member:
         self._taking[token] = (now, sender, request, state)
         out.append(ports.TakeSnapshot(token))
 
-    def _snapshot_taken(self, taken: ports.SnapshotTaken, out: Outputs) -> None:
+    def _snapshot_taken(self, taken: ports.SnapshotTaken, now: int, out: Outputs) -> None:
         pending = self._taking.pop(taken.token, None)
         if pending is None:
             out.append(ports.Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
             return
         _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
-        message = Snapshot(request.nonce, taken.token, state, coordinators, taken.state)
+        whole = taken.state
+        first = whole if len(whole) <= MAX_STATE_BYTES else whole[:STATE_PART]
+        message = Snapshot(request.nonce, taken.token, state, coordinators, first, len(whole) - len(first))
         out.append(ports.Send(sender, message, reliable=True))
-        out += self.ordering.hand_over(sender)
+        if message.more:
+            self._giving[taken.token] = (now, sender, whole)
+        else:
+            out += self.ordering.hand_over(sender)
+
+    def _on_state_request(self, sender: MemberId, request: StateRequest, now: int, out: Outputs) -> None:
+        """The next part of a large state. A joiner that waits too long asks for another snapshot."""
+        _, joiner, whole = self._giving.get(request.token, (0, "", b""))
+        if joiner != sender or request.at >= len(whole):
+            return
+        self._giving[request.token] = (now, sender, whole)
+        part = StatePart(request.token, request.at, whole[request.at : request.at + STATE_PART])
+        out.append(ports.Send(sender, part, reliable=True))
+        if request.at + STATE_PART >= len(whole):
+            del self._giving[request.token]
+            out += self.ordering.hand_over(sender)
 
     def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
-        if not self.ordering.joining or message.nonce != self._join.nonce:
+        join = self._join
+        if not self.ordering.joining or message.nonce != join.nonce:
             return
-        self._join.offer, self._join.waits = (sender, message), 0
+        join.offer, join.waits, join.accepted, join.state = (sender, message), 0, False, bytearray(message.state)
         believed = self.seal is None or self.config.ordering.kind != "tickets"
         if believed or all(address_of(m) == address_of(sender) for m in self._known()):
             self._install(now, out)
@@ -482,21 +515,34 @@ class Member:
     def _vouch(self, now: int, out: Outputs) -> None:
         """Rule 3: take the snapshot that was offered if somebody else knows as much."""
         join = self._join
-        if join.offer is None:
+        if join.offer is None or join.accepted:
             return
         giver, message = join.offer
         others = (said for member, said in join.said.items() if address_of(member) != address_of(giver))
         if any(self.ordering.vouches(said, message.clock, join.refused < MANY_OFFERS) for said in others):
             self._install(now, out)
 
+    def _on_state_part(self, sender: MemberId, part: StatePart, now: int, out: Outputs) -> None:
+        join = self._join
+        of = None if join.offer is None else (join.offer[0], join.offer[1].token)
+        if join.accepted and of == (sender, part.token) and part.at == len(join.state):
+            join.state += part.state
+            self._install(now, out)
+
     def _install(self, now: int, out: Outputs) -> None:
-        assert self._join.offer is not None
-        giver, message = self._join.offer
+        """Take the snapshot, once its state is complete."""
+        join = self._join
+        assert join.offer is not None
+        giver, message = join.offer
+        if len(join.state) < len(message.state) + message.more:
+            join.accepted, join.retry_at = True, now + self.config.join_timeout_ns
+            out.append(ports.Send(giver, StateRequest(message.token, len(join.state)), reliable=True))
+            return
         self._join = _Join()
         self.ordering.load(message.clock, now)
         self.ring.learn(dict(message.coordinators))
         self._anchor()
-        out.append(ports.InstallSnapshot(message.token, giver, message.state))
+        out.append(ports.InstallSnapshot(message.token, giver, bytes(join.state)))
         self._begin("snapshot", message.token, now, out)
 
     # -- publish ------------------------------------------------------------------------------------------------
@@ -554,6 +600,10 @@ class Member:
                     self._join.retry_at = now + self.config.round_ns // 2
             case Snapshot():
                 self._on_snapshot(sender, message, now, out)
+            case StateRequest():
+                self._on_state_request(sender, message, now, out)
+            case StatePart():
+                self._on_state_part(sender, message, now, out)
             case Tick() | Report() | Follow() | Reports():
                 if self.teller is None:
                     raise WrongKind(f"{type(message).__name__} in a cluster without total order")
@@ -715,6 +765,9 @@ class _Join(msgspec.Struct):
     """How often each was asked."""
     offer: tuple[MemberId, Snapshot] | None = None
     """A snapshot, and who gave it, that nobody else has vouched for yet."""
+    accepted: bool = False
+    """The rest of its state was asked for; `state` is what has come so far."""
+    state: bytearray = msgspec.field(default_factory=bytearray)
     waits: int = 0
     """How often it has waited for that."""
     refused: int = 0

@@ -139,11 +139,11 @@ Seldom = _Part | BadBytes | Unreachable | Vacated | Wake | CountCopies | Move | 
 Input = Received | Publish | Seldom
 
 
-class _Out(msgspec.Struct, frozen=True, gc=False):
+class _MemberOut(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class Ticket(_Out, frozen=True, gc=False):
+class Ticket(_MemberOut, frozen=True, gc=False):
     """The state of this member's ticket changed: `granted`, `owner`, `released` or `lost`."""
 
     change: str
@@ -152,13 +152,13 @@ class Ticket(_Out, frozen=True, gc=False):
     reason: str = ""
 
 
-class TakeSnapshot(_Out, frozen=True, gc=False):
+class TakeSnapshot(_MemberOut, frozen=True, gc=False):
     """A joiner wants the application's state as it is after all outputs before this one."""
 
     token: str
 
 
-class InstallSnapshot(_Out, frozen=True, gc=False):
+class InstallSnapshot(_MemberOut, frozen=True, gc=False):
     """Replace the application's state by this one, taken by `peer`; deliveries go on exactly after it."""
 
     token: str
@@ -166,25 +166,25 @@ class InstallSnapshot(_Out, frozen=True, gc=False):
     state: bytes
 
 
-class Joined(_Out, frozen=True, gc=False):
+class Joined(_MemberOut, frozen=True, gc=False):
     """The member takes part now. `how`: `genesis`, `snapshot` or `checkpoint`."""
 
     how: str
     token: str = ""
 
 
-class Left(_Out, frozen=True, gc=False):
+class Left(_MemberOut, frozen=True, gc=False):
     """The member has left the cluster."""
 
 
-class CutOff(_Out, frozen=True, gc=False):
+class CutOff(_MemberOut, frozen=True, gc=False):
     """This peer broke the protocol: nothing more is taken from it or sent to it."""
 
     peer: MemberId
     error: str
 
 
-class Refused(_Out, frozen=True, gc=False):
+class Refused(_MemberOut, frozen=True, gc=False):
     """What the application asked for (`what`) is not possible."""
 
     what: str

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = exports(
     __name__,
     {
+        "": "web",
         "bridge": "Bridge Client Door Groups Reader Said everywhere local merge",
         "metrics": "MetricsServer ask",
         "objects": "Counter Document Objects Registers",

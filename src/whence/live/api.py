@@ -333,7 +333,10 @@ class Join:
         await entry.start(node, saved)
         if entry.peers:
             deadline = time.monotonic() + entry.timeout  # waiting for peers has a limit of its own
-        joined = await node.changed.until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
+        there = lambda: bool(node.how or node.failure is not None or node.refused)  # noqa: E731
+        had = -1
+        while not (joined := await node.changed.until(there, deadline)) and node.member.arrived > had:
+            had, deadline = node.member.arrived, time.monotonic() + entry.timeout  # a large state is on its way
         if node.failure is not None:
             name = "" if isinstance(node.failure, WhenceError) else f"{type(node.failure).__name__}: "
             raise ClusterClosed(f"{node.cluster!r} was not joined: {name}{node.failure}") from node.failure

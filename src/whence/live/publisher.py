@@ -42,7 +42,7 @@ log = logging.getLogger("whence")
 
 IDLE_NS = 2 * 10**9
 """An owner that has published nothing for so long gives its ticket back when somebody is refused one. Shorter: a
-ticket, which takes a second to get, changes hands more often. Longer: whoever waits for one waits longer."""
+ticket, which takes a second to get, changes hands more often. Longer: members wait longer for a ticket."""
 RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
@@ -247,7 +247,7 @@ class Publisher:
 
     Entering requests a ticket and does not wait for it; `publish` waits. After a loss it gets another ticket and
     continues where it was: nothing is published twice, and nothing out of order. While it has nothing to publish, it
-    gives its ticket to whoever waits for one, and asks again for the next publish. In a cluster without tickets there
+    gives its ticket to a member that waits, and asks again for the next publish. In a cluster without tickets there
     is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
 
     def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool, keep: bool) -> None:

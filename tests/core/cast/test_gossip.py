@@ -10,7 +10,7 @@ from tests.core.cast.cluster import ROUND, Cluster, config, names, news
 from whence.core.cast import EttbGossip, First, Gossip, Heard, MemberUp, Subscribe, Welcome, make
 from whence.core.cast.messages import NEVER_WAKE, CastOutput
 from whence.core.clock import Digest, Frame, Send
-from whence.errors import ConfigError
+from whence.errors import ConfigError, UsageError
 
 IDS = names(8)
 A, B, C, D = IDS[:4]
@@ -264,7 +264,14 @@ def test_samples_are_distinct_and_uniform() -> None:
     assert C not in node.members()
 
 
-# Determinism
+# Misuse
+
+
+def test_a_caller_without_a_proper_name_misuses_us() -> None:
+    with pytest.raises(UsageError):
+        make("nameless", config(), random.Random(1))
+    with pytest.raises(UsageError):
+        make(A, config(), random.Random(1)).start(["nameless"], 0, True)
 
 
 @pytest.mark.parametrize(

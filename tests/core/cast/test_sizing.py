@@ -49,7 +49,7 @@ def measure(
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("members", few(MEMBERS, 3))
+@pytest.mark.parametrize("members", few(MEMBERS, 2))
 @pytest.mark.parametrize(("mode", "in_step"), [("rounds", True), ("rounds", False), ("eager", False)])
 def test_predictions_hold(members: int, loss: float, mode: Mode, in_step: bool) -> None:
     chosen = sizing.choose(members, loss, 0.9, mode, in_step)

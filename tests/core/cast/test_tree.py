@@ -304,12 +304,6 @@ def test_whoever_leaves_tells_its_neighbours() -> None:
     assert node.receive(B, msg.IHave(), 6) == node.broadcast(news(A, 1), 7) == node.unreachable("m1:1", 8) == []
 
 
-def test_quiet_rounds_tell_the_neighbours_that_they_are_some() -> None:
-    node = alone()
-    told = [sent(node.wake(r * ROUND, None), msg.IHave) for r in (1, 2)]
-    assert sorted(told[0] + told[1]) == [(m, msg.IHave()) for m in (B, C, D)]
-
-
 def test_bad_messages_are_refused() -> None:
     node = alone()
     with pytest.raises(BadMessage):

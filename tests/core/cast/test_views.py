@@ -248,7 +248,7 @@ def test_crashed_members_expire_everywhere_and_stay_away(view: str) -> None:
     assert complete(cluster) if view == "full" else connected(cluster)
 
 
-@pytest.mark.parametrize(("members", "loss"), [(10, 0.05), (30, 0.05), (60, 0.0), (60, 0.2)])
+@pytest.mark.parametrize(("members", "loss"), [(30, 0.05), (60, 0.2)])
 def test_live_members_are_expired_as_rarely_as_the_formula_says(members: int, loss: float) -> None:
     """`P(age > STALENESS + x) <= m^x`: the tail that `sizing.expire` extrapolates, as far as it can be measured."""
     cluster = Cluster(config(expire=1_000_000), seed=6, loss=loss)
@@ -343,7 +343,7 @@ def test_a_liar_that_says_again_and_again_that_others_have_left_is_believed_once
 
 
 @BOTH
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_partition_longer_than_the_expiry_merges_when_healed(view: str, seed: int) -> None:
     settings = config(view=view, view_size=10, members=24, lost_size=5)
     cluster = Cluster(settings, seed=seed)
@@ -376,9 +376,9 @@ def test_a_partition_longer_than_the_expiry_merges_when_healed(view: str, seed: 
 
 
 def test_partial_views_stay_connected_and_uniform_under_churn() -> None:
-    settings = CastConfig(round=ROUND, view="partial", view_size=18, members=120)
+    settings = CastConfig(round=ROUND, view="partial", view_size=15, members=60)
     cluster = Cluster(settings, seed=9, loss=0.05)
-    ids = names(120)
+    ids = names(60)
     # Everybody joins through one and the same member: the worst start for a random graph.
     cluster.genesis(ids[:1])
     for m in ids[1:]:
@@ -387,7 +387,7 @@ def test_partial_views_stay_connected_and_uniform_under_churn() -> None:
     assert connected(cluster)
     rng = random.Random(10)
     alive, serial = list(ids), 0
-    for _ in range(25):  # each round one leaves, one crashes, two join
+    for _ in range(12):  # each round one leaves, one crashes, two join
         for act in (cluster.leave, cluster.crash):
             act(alive.pop(rng.randrange(len(alive))))
         for _ in range(2):
@@ -399,8 +399,8 @@ def test_partial_views_stay_connected_and_uniform_under_churn() -> None:
         assert connected(cluster)
     cluster.run(10)
     degree = Counter(o for n in cluster.nodes.values() for o in n.members() if o in cluster.nodes)
-    assert min(degree[m] for m in alive) >= 2 and max(degree.values()) <= 4 * 18
-    assert all(len(n.members()) == 18 for n in cluster.nodes.values())
+    assert min(degree[m] for m in alive) >= 2 and max(degree.values()) <= 4 * 15
+    assert all(len(n.members()) == 15 for n in cluster.nodes.values())
     before = len(cluster.nodes)
     item = news(alive[0], 1)
     cluster.broadcast(alive[0], item)

@@ -7,21 +7,12 @@ import random
 import pytest
 
 from tests.core.ring.scenes import build
-from tests.core.ring.world import World, config
+from tests.core.ring.world import config
 from whence.core.ring import CouncilRing, Ring, State
 from whence.core.ring.base import agreed_epoch, told_epoch
 from whence.core.ring.context import Lost, Rejected
 from whence.core.ring.messages import Poll, Tenure
 from whence.core.ring.neighbours import TolerantRing
-
-
-def test_a_founder_listens_first() -> None:
-    w = World(config(4))
-    a = w.add("a", offset=0, rate=1.0)
-    w.found(a)
-    assert w.ring(a).state is State.FOUNDING
-    assert w.run(10, lambda: w.ring(a).state is State.OWNER)
-    assert w.now >= w.config.quarantine_ns
 
 
 @pytest.mark.parametrize("make", [TolerantRing, CouncilRing])

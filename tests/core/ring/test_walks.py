@@ -10,7 +10,6 @@ import random
 from tests.core.ring.world import DELTA, Violation, World, config
 from whence.core.clock import Send
 from whence.core.ring import State
-from whence.core.ring.context import Rejected
 from whence.core.ring.messages import AckCLeave, CLeave, NackLeave
 from whence.lab.sim.invariants import quiet_violations
 
@@ -78,19 +77,3 @@ def test_rule_5_a_refused_leave_is_not_repeated_at_once() -> None:
     outputs = ring.receive(ring.ctx.pred.member, nack, ring.ctx.now)
     assert ring.state is State.OWNER and not ring.entitled
     assert not [o for o in outputs if isinstance(o, Send) and isinstance(o.message, CLeave)]
-
-
-def test_full_and_single_ticket() -> None:
-    w = World(config(1))
-    a, b = w.add("a"), w.add("b")
-    w.found(a)
-    w.run(3)
-    w.coordinate(b)
-    w.run(10)
-    assert w.ring(b).state is State.JOINING and "full" in {r.reason for r in w.said(Rejected, b)}
-    w.resign(a)
-    assert w.run(20, lambda: w.ring(a).state is State.OUT)
-    assert w.ring(b).state is State.JOINING  # the core is empty: nobody founds on a time-out
-    w.found(b, 2)
-    w.run(5)
-    assert w.ring(b).state is State.OWNER and w.ring(b).inc > (1, 0, 1)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.core.survey.net import Net
 from whence.core.clock.event import encode
@@ -17,7 +14,7 @@ from whence.core.order.survey.base import Codec, Process
 from whence.core.order.survey.config import MECHANISMS
 from whence.core.order.survey.registry import make
 from whence.core.order.survey.vector import IntervalStamp
-from whence.errors import BadFrame, BadMessage, ConfigError, RemoteError
+from whence.errors import BadFrame, BadMessage, ConfigError
 
 FOUNDERS = (0, 1, 2)
 
@@ -40,25 +37,6 @@ def test_stamps_and_states_survive_the_wire(name: str) -> None:
     joiner = Process(7, make(name, 7, FOUNDERS))
     joiner.install(codec.state(encode(state)), net.now)
     assert all(joiner.receive(message, net.now) == [] for message in net.sent)  # all of it is behind the joiner
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-@settings(max_examples=40)
-@given(data=st.data())
-def test_damaged_bytes_are_a_stamp_or_a_named_error(name: str, data: st.DataObject) -> None:
-    net = traffic(name)
-    process = net.processes[0]
-    codec = Codec(process.mechanism)
-    message = data.draw(st.sampled_from(net.sent))
-    raw = bytearray(encode(message.stamp))
-    for _ in range(data.draw(st.integers(1, 3))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        damaged = codec.stamp(bytes(raw))
-        process.receive(msgspec.structs.replace(message, stamp=damaged), net.now)
-        process.waiting(net.now)
-    except RemoteError:
-        pass
 
 
 def test_each_kind_of_nonsense_has_its_error() -> None:

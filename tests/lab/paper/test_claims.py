@@ -208,14 +208,6 @@ def test_the_stored_results_hold_what_the_claims_need() -> None:
             assert c.key in found.statistics, f"{name}: {c.key}"
 
 
-def test_a_statement_is_one_line_with_its_premises() -> None:
-    lines = page(stored()).splitlines()
-    for some in STATEMENTS.values():
-        for s in some:
-            mine = [line for line in lines if line.startswith(f"| {s.place} | {s.says.replace('|', chr(92) + '|')}")]
-            assert mine and all(f"*Given:* {s.given}" in line for line in mine if s.given), s.says
-
-
 def test_a_quick_run_decides_nothing() -> None:
     results = stored()
     name, some = next(iter(STATEMENTS.items()))
@@ -233,15 +225,6 @@ def test_results_say_where_they_were_measured() -> None:
 def test_what_is_not_decided_says_what_would_decide_it() -> None:
     for line in page(stored()).splitlines():
         assert "| **not decided** |" not in line or "*To decide it:*" in line, line
-
-
-def test_a_changed_result_changes_the_page() -> None:
-    results = stored()
-    before = page(results)
-    name, found = next(iter(results.experiments.items()))
-    c = claims(name)[0]
-    found.statistics[c.key] = [exact("", value) for value in outside(c)]
-    assert page(results) != before
 
 
 def test_without_arguments_the_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,6 @@ from msgspec.structs import replace
 
 from tests.long import few
 from whence.cli import main
-from whence.cli.connect import joining
-from whence.cli.parser import parser
 from whence.core.cast import sizing
 from whence.core.clock import Incarnation
 from whence.core.config import MS
@@ -200,20 +198,3 @@ def test_the_commands_of_the_document_run(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out
     for name, error in ERRORS.items():
         assert error.text in text, f"the document does not say how good {name} is"
-
-
-def test_the_plan_is_for_what_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The default plan is eager, as live clusters are, and says what the other mode would do. A node started with
-    the plan's file pushes at once and repairs no later than without it: latency gets no worse."""
-    ask = ["plan", "--members", "12", "--publishers", "3", "--rate", "5"]
-    assert main(ask) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"live clusters run eager; --mode tree: latency p50 \d+ ms, p99 \d+ ms", shown), shown
-    assert main([*ask, "--toml"]) == 0
-    (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
-    node = ["node", "--cluster", "x", "--insecure"]
-    without = joining(parser().parse_args(node))._entry.config
-    planned = joining(parser().parse_args([*node, "--settings", str(tmp_path / "mine.toml")]))._entry.config
-    assert planned.cast.mode == without.cast.mode == "eager"
-    assert planned.cast.round <= without.cast.round
-    assert planned.ordering.time_to_terminate_ns <= without.ordering.time_to_terminate_ns

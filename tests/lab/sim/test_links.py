@@ -82,13 +82,6 @@ def test_the_wire_makes_no_difference() -> None:
     assert plain.rows == wired.rows and wired.world.network.counts["bytes"] > 10_000
 
 
-def test_a_process_that_leaves_is_gone_and_comes_back_as_a_new_member() -> None:
-    run = simulate(SMALL, extra=[LeaveAction(at=4000 * MS, who="n3", lasts=1500 * MS)]).clean()
-    assert len(run.of("n3", "leave")) == 1
-    assert [r.reason for r in run.of("n3", "join")] == ["genesis", "snapshot"]
-    assert run.state("n3") == run.state("n0")
-
-
 def test_what_makes_no_sense_does_nothing() -> None:
     """A schedule can be cut down only because an action never depends on another one."""
     senseless = [

@@ -154,30 +154,6 @@ async def test_a_loop_of_publishes_leaves_turns_of_the_loop_to_others() -> None:
         task.cancel()
 
 
-async def test_it_publishes_in_clusters_without_tickets() -> None:
-    net = MemoryNetwork()
-    common = {"transport": net, "settings": fast(), "order": "probabilistic"}
-    async with several("free", 2, **common) as (a, b), b.publisher() as publisher:
-        assert publisher.ticket is None
-        first = await publisher.publish(b"hello")
-        assert [e.id for e in await collect(a, 1)] == [first]
-
-
-async def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
-    net = MemoryNetwork()
-    common = {"transport": net, "settings": fast(), "tickets": 1}
-    async with (
-        several("lobby", 2, **common) as (a, b),
-        a.publisher() as busy,
-        b.publisher(timeout=0.5) as publisher,
-    ):
-        await until(b.coordinators)
-        await busy.publish(b"else it would give way")
-        with pytest.raises(NoTicket, match="all 1 tickets are taken"):
-            await publisher.publish(b"in vain")
-        assert publisher.published == 0
-
-
 async def test_a_payload_is_bytes() -> None:
     async with whence.create("lobby", transport=MemoryNetwork(), settings=fast()) as a, a.publisher() as publisher:
         for payload, wrong in (("text", r"not str.*encode\(\)"), ({"a": 1}, "not dict"), (5, "not int")):

@@ -117,18 +117,6 @@ def test_options_belong_to_the_cluster_named_before(capsys: pytest.CaptureFixtur
     assert "--cluster NAME comes before it" in capsys.readouterr().err
 
 
-def test_whom_to_trust_can_be_said(start: Callable[..., Command]) -> None:
-    trusting, wary = (
-        start("node", "--cluster", name, "--insecure", "--publish", "--json", *trust)
-        for name, trust in (("one", ()), ("two", ("--trust", "127.0.0.1:1")))
-    )
-    for name, node in (("one", trusting), ("two", wary)):
-        address = json.loads(node.notice(r".*has created .*")[0])["address"]
-        asyncio.run(forge(name, address))
-        until(lambda node=node: "mine" in payloads(node), "the last event is there")
-    assert payloads(trusting) == ["forged", "mine"] and payloads(wary) == ["mine"]
-
-
 async def forge(cluster: str, seed: str) -> None:
     """An event with the heading of a door, and one of our own."""
     async with whence.join(cluster, [seed], insecure=True) as joined, joined.publisher() as publisher:

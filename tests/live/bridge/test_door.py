@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -27,12 +26,10 @@ from whence.live.bridge.door import (
     ClientAccepted,
     ClientGreeting,
     ClientRefused,
-    Line,
     Request,
     decode,
 )
 from whence.live.net import keys
-from whence.live.net.guard import Plain
 from whence.live.net.memory import MemoryNetwork
 from whence.live.net.transport import parse_address
 
@@ -194,32 +191,6 @@ async def test_doors_are_protected_as_members_are(tmp_path: Path) -> None:
                 await eve.publish(b"without")
     assert tls[0].payloads == [b"with a certificate"]
     await tls[0].end()
-
-
-async def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others() -> None:
-    _, some = await hosts(1)
-    where = parse_address(some[0].door.address)
-    for nonsense in (
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\0\0\0\0",
-        b"\xff\xff\xff\xff",
-        b"\0\0\0\x03abc",
-        os.urandom(500),
-    ):
-        reader, writer = await asyncio.open_connection(*where)
-        writer.write(nonsense)
-        with suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed, without an answer"
-        writer.close()
-    reader, writer = await asyncio.open_connection(*where)
-    line = Line(reader, writer, Plain())
-    await line.say(ClientGreeting())
-    await line.say(Request("lobby", "ann", 5, b"its predecessors are not here"))
-    writer.close()  # gone while it waits
-    async with client(some) as ann:
-        assert await ann.publish(b"hello") == 1
-    assert some[0].payloads == [b"hello"]
-    await some[0].end()
 
 
 async def test_strangers_at_the_door_make_it_keep_next_to_nothing() -> None:

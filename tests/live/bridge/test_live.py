@@ -207,21 +207,6 @@ def test_a_note_that_a_kill_has_cut_short(tmp_path: Path) -> None:
     assert copies_of(tmp_path / "nowhere") == {}
 
 
-async def test_one_bridge_between_three(world: World) -> None:
-    for name in "ABC":
-        await world.cluster(name, 2)
-    async with world.bridge("ABC") as bridge:
-        task = asyncio.create_task(bridge.run())
-        for name in "ABC":
-            world.clusters[name][1].say(everywhere(b"from " + name.encode()))
-        await all_read(world.everybody(), 3)
-        await _stop(task)
-        assert all(cluster.may_publish for cluster in bridge.clusters.values())
-    for cluster in bridge.clusters.values():
-        assert cluster._node.left and not cluster.may_publish, "the tickets are given back"
-    each_once(world.everybody(), [b"from A", b"from B", b"from C"])
-
-
 async def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on(world: World) -> None:
     for name in "ABC":
         await world.cluster(name, 2)
@@ -295,21 +280,6 @@ async def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself(wo
     world.stack.push_async_callback(_stop, task)
     await all_read(world.everybody(), 600)
     each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(300) for c in b"ab"])
-
-
-async def test_events_can_be_looked_at_before_they_are_taken(world: World) -> None:
-    async with whence.create("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
-        events = cluster.events()
-        async with cluster.publisher() as seat:
-            for n in range(5):
-                await seat.publish(b"%d" % n)
-                await asyncio.sleep(0)  # a frame each
-        assert [event.payload for event in events.waiting()] == [b"0", b"1", b"2", b"3", b"4"]
-        assert [event.payload for event in await events.batch()] == [b"0"]
-        assert [event.payload for event in await events.batch(3)] == [b"1", b"2", b"3"]
-        assert [event.payload for event in events.waiting()] == [b"4"]
-        assert [event.payload for event in await events.batch(10)] == [b"4"]
-        assert events.waiting() == []
 
 
 def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:

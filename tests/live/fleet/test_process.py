@@ -32,7 +32,7 @@ def run(work: Callable[[Children[Child]], Coroutine[Any, Any, None]]) -> None:
     """The test's own work, with a group of processes that has to be gone afterwards."""
 
     async def main() -> list[int]:
-        async with Children[Child]() as group:
+        async with Children[Child](stop_s=3.0) as group:
             try:
                 await work(group)
             finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -73,43 +72,6 @@ async def test_a_real_cluster_passes_the_oracle(order: str, drop: float) -> None
             assert any(s["net.lost_on_purpose"] for s in stats) and any(s["order.recovered"] for s in stats)
     assert_causal(trace)
     assert judge(trace.rows).published >= 360
-
-
-async def test_a_cut_cluster_merges_by_itself() -> None:
-    trace = MemoryTrace()
-    faults = [Faults() for _ in range(5)]
-    # A view forgets whom it has not heard of soon enough for a test: rounds are short.
-    common: dict[str, Any] = {
-        "insecure": True,
-        "order": "reliable",
-        "trace": trace,
-        "settings": fast(round_ns=20_000_000, time_to_recover=20.0),
-    }
-    async with AsyncExitStack() as stack:
-        clusters: list[whence.Cluster] = []
-        for i in range(5):
-            contacts = [c.address for c in clusters[:2]]
-            joining = enter("live", contacts, faults=faults[i], **common)
-            clusters.append(await stack.enter_async_context(joining))
-        await until(lambda: all(len(c.members()) == 5 for c in clusters))
-        async with clusters[0].publisher() as one:
-            await one.publish(b"before")
-            small, large = clusters[3:], clusters[:3]
-            for f in faults:
-                f.cut([c.address for c in small], [c.address for c in large])
-            for n in range(20):
-                await one.publish(b"during %d" % n)
-            await until(lambda: all(len(c.members()) == 2 for c in small), "the small part is alone")
-            assert all(c.stats()["order.delivered"] <= 1 for c in small)
-            for f in faults:
-                f.heal()
-            await until(lambda: all(len(c.members()) == 5 for c in clusters), "merged unaided")
-            for cluster in small:
-                events = await collect(cluster, 21)
-                assert [e.payload for e in events] == [b"before", *(b"during %d" % n for n in range(20))]
-    assert_causal(trace)
-    told = Counter(row.reason for row in trace.rows if row.kind == "fault")
-    assert told == {"cut into 2 islands": 5, "all links are back": 5}
 
 
 async def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path) -> None:

@@ -8,58 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import whence
-from tests.live.net.live import assert_causal, enter, fast, run, until
-from whence.audit.trace import MemoryTrace
+from tests.live.net.live import enter, fast, until
 from whence.testing import MemoryNetwork
 
 HOMES = ("127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003")
-
-
-def test_two_survive_the_kill_of_either(tmp_path: Path) -> None:
-    """The second is killed: the first goes on alone. The first is killed: it is back with its disk, and both publish
-    again."""
-    trace = MemoryTrace()
-    network = MemoryNetwork(seed=1)
-
-    async def begin(n: int, *contacts: str) -> tuple[Any, whence.Cluster]:
-        options = {"transport": network, "directory": tmp_path / str(n), "order": "reliable", "trace": trace}
-        entry = enter("two", contacts, HOMES[n], settings=fast(ring="council"), **options)
-        return entry, await entry.__aenter__()
-
-    async def kill(entry: Any, cluster: whence.Cluster) -> None:
-        cluster.abandon()
-        await entry.__aexit__(None, None, None)
-
-    async def all_read(clusters: list[whence.Cluster], text: bytes) -> None:
-        for cluster in clusters:
-            async with cluster.publisher() as publisher:
-                await publisher.publish(text)
-        for cluster in clusters:
-            seen = 0
-            async for event in cluster.events():
-                seen += event.payload == text
-                if seen == len(clusters):
-                    break
-
-    async def main() -> None:
-        first = await begin(0)
-        second = await begin(1, HOMES[0])
-        await until(lambda: len(first[1].members()) == len(second[1].members()) == 2, "both here")
-        await all_read([first[1], second[1]], b"both")
-        await asyncio.sleep(4)  # the council has let the second one in
-        await kill(*second)
-        await all_read([first[1]], b"alone")
-        second = await begin(1, HOMES[0])
-        await all_read([first[1], second[1]], b"both again")
-        await asyncio.sleep(4)
-        await kill(*first)
-        first = await begin(0, HOMES[1])
-        await all_read([first[1], second[1]], b"and again")
-        for entry, _ in (first, second):
-            await entry.__aexit__(None, None, None)
-
-    run(main())
-    assert_causal(trace)
 
 
 async def some(events: AsyncIterator[whence.Event], n: int) -> AsyncIterator[whence.Event]:

@@ -60,8 +60,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    ("form", "mistake"),
+    [*((form, "nobody") for form in FORMS), *(("a directory", mistake) for mistake in MISTAKES if mistake != "nobody")],
+)
 async def test_whoever_meets_nobody_has_not_joined(root: Path, tmp_path: Path, form: str, mistake: str) -> None:
     theirs, mine, name, told = MISTAKES[mistake]
     here, nobody = (f"127.0.0.1:{port}" for port in free_ports(2))

@@ -20,6 +20,7 @@ from whence.core.wire import frame_stream, pack
 from whence.errors import RemoteError, UsageError
 from whence.live.net import keys
 from whence.live.net.hello import Answer, Ask, Greeting, decode_hello, direct, encode_hello, read_direct
+from whence.live.net.host import MAX_LANES
 from whence.live.net.tcp import TcpSettings, TcpTransport
 from whence.live.net.tls import contexts
 from whence.live.net.transport import Connection, NetStats, is_loopback, is_wildcard, parse_address, show_address
@@ -420,3 +421,42 @@ async def test_one_certificate_is_one_member(tmp_path: Path) -> None:
         assert (await collect(b, 1))[0].payload == b"x"
         for writer in writers:
             writer.close()
+
+
+async def test_one_certificate_has_few_connections(tmp_path: Path) -> None:
+    """Each holds most of a large packet, half of them on the urgent lane; the last ones still speak."""
+    keys.init(tmp_path)
+    for name, role in (("a", "publisher"), ("mallory", "receiver")):
+        keys.issue(tmp_path, name, role)
+    held = keys.load(tmp_path / "mallory")
+    client = contexts(held.ca, held.certificate, held.key)[1]
+    async with whence.create("live", tls=tmp_path / "a", settings=fast()) as a:
+        tcp, writers = a._host._tcp, []
+        host, port = parse_address(a.address)
+        for n in range(20):
+            _, writer = await asyncio.open_connection(host, port, ssl=client, server_hostname=host)
+            writers.append(writer)
+            writer.write(frame_stream(encode_hello(Greeting("127.0.0.1:1", urgent=n % 2 == 0))))
+            writer.write((3 << 20).to_bytes(4, "big") + bytes(100_000))
+            await until(lambda n=n: tcp.stats.accepted > n and not tcp.listener.strangers, "it has greeted")
+            assert len(tcp.accepted) <= MAX_LANES
+        assert len(tcp.accepted) == MAX_LANES and len(a.members()) == 1
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def test_questions_are_answered_to_whoever_asks_and_not_all_the_time() -> None:
+    """Else a host would dial whatever address it is told, and its lanes to members would make room for them."""
+    async with several("live", 2, insecure=True, settings=fast()) as (a, b), a.publisher() as seat:
+        _, writer = await asyncio.open_connection(*parse_address(a.address))
+        writer.write(frame_stream(encode_hello(Greeting("127.0.0.1:1"))))
+        for n in range(200):
+            writer.write(frame_stream(encode_hello(Ask("live", f"127.0.0.{2 + n}:1", n))))
+        await until(lambda: a.stats()["net.unanswered"] == 200)
+        assert not [lane for lane in a._host._tcp._peers if lane[0] not in (b.address, "127.0.0.1:1")]
+        for n in range(500):
+            writer.write(frame_stream(encode_hello(Ask("live", "127.0.0.1:1", n))))
+        await until(lambda: a.stats()["net.unanswered"] > 200)
+        await seat.publish(b"x")
+        assert [e.payload for e in await collect(b, 1)] == [b"x"]
+        writer.transport.abort()

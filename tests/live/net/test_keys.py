@@ -53,11 +53,6 @@ def test_init_never_overwrites(root: Path) -> None:
     assert {p.name: p.read_bytes() for p in root.iterdir()}.items() <= before.items()
 
 
-def test_two_clusters_share_nothing(tmp_path: Path) -> None:
-    one, two = keys.init(tmp_path / "1"), keys.init(tmp_path / "2")
-    assert all(a.read_bytes() != b.read_bytes() for a, b in zip(one, two, strict=True))
-
-
 def test_a_publisher_gets_all_and_a_receiver_no_signing_key(root: Path) -> None:
     alice, bob = keys.issue(root, "alice"), keys.issue(root, "bob", "receiver")
     assert {p.name for p in alice} - {p.name for p in bob} == {"alice.crt", "alice.key", "publisher.key"}

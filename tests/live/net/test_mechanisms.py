@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.live.net.live import assert_causal, collect, fast, say, several, until
+from tests.live.net.live import assert_causal, collect, fast, say, several
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
 from whence.core.order import MECHANISMS, SurveyConfig
-from whence.errors import ConfigError, UsageError
+from whence.errors import UsageError
 from whence.testing import MemoryNetwork
 
 PATIENT = {"time_to_recover": 400.0}
@@ -60,25 +60,3 @@ async def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cluster with interval"):
         async with whence.create("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
             pass
-
-
-async def test_another_mechanism_is_not_let_in() -> None:
-    net = MemoryNetwork()
-    async with whence.create("m", transport=net, settings=fast(mechanism="vector")) as a:
-        other = {"transport": net}
-        with pytest.raises(UsageError, match="mechanism is identifiers here and vector at"):
-            async with whence.join("m", [a.address], settings=fast(mechanism="identifiers"), **other):
-                pass
-        await until(lambda: len(a.members()) == 1, "the stranger is gone")
-
-
-def test_settings_that_make_no_sense_are_refused() -> None:
-    net = MemoryNetwork()
-    for order, settings, said in (
-        ("causal", {"mechanism": "sundial"}, "mechanism must be one of first,"),
-        ("causal", {"mechanism": "probabilistic"}, "mechanism must be one of"),
-        ("reliable", {"mechanism": "vector"}, "makes order causal"),
-        ("causal", {"mechanism": "vector", "contract": whence.Contract(entries=10, keys=2)}, "needs no contract"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            whence.create("m", transport=net, order=order, settings=fast(**settings))

@@ -19,7 +19,7 @@ from whence.core.clock.event import FRAME_EVENTS
 from whence.core.member import Checkpoint, Member
 from whence.core.order.layer import MAX_ANSWERS
 from whence.core.order.messages import AckRecover, Recover
-from whence.core.ports import Coordinate, Deliver, FoundRing, Leave, Resign, Start, TakeSnapshot
+from whence.core.ports import Coordinate, Deliver, FoundRing, Leave, Resign, Start
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import (
     Ballot,
@@ -203,15 +203,6 @@ def test_what_is_for_one_life_is_directed_and_gossip_is_not() -> None:
     assert ("Gossip", False) in kinds and ("Gossip", True) not in kinds
 
 
-def test_without_a_ticket_nothing_is_accepted() -> None:
-    wire = Wire("a")
-    a = wire.founded()
-    a.feed(Resign())
-    wire.step(a)
-    assert a.begin(wire.now) is None and a.batch is None
-    assert not a.backlog.items
-
-
 def test_what_was_accepted_is_published_once_whatever_takes_the_ticket_before_the_step() -> None:
     """The step stamps the batch before it handles anything else, as of the time when the batch was begun: neither a
     command nor the end of the lease comes between."""
@@ -259,65 +250,6 @@ def test_events_that_were_accepted_and_cannot_be_published_stop_the_node_loudly(
     a.member.handle(Resign(), wire.now)  # behind the back of the node
     assert wire.step(a) == []
     assert a.failure is not None and "1 accepted events are not published" in caplog.text
-
-
-def test_a_full_backlog_sheds_frames_but_not_the_ring_and_recovers_later() -> None:
-    wire = Wire("a")
-    b = wire.add("b", order="reliable", max_events=8)
-    a = wire.founded()
-    b.backlog.read = True
-    for n in range(20):
-        accept(wire, a, b"%d" % n)
-        wire.step(a)
-        wire.carry()
-    assert b.backlog.full and b.backlog.events == 9 and b.stats.shed >= 11
-    answer = AckRecover(1, tuple(d.frame for d in a.backlog.items if isinstance(d, Deliver))[:3])
-    shed = b.stats.shed
-    b.receive(a.me, encode(answer))
-    wire.step(b)
-    assert b.stats.shed == shed + 3 and b.backlog.events == 9
-    wire.pass_time(1000 * MS)
-    assert b.backlog.events == 9 and a.me in b.member.members(), "it still takes part"
-    got: list[bytes] = []
-    for _ in range(400):
-        while b.backlog.items:
-            got += b.backlog.take_frame().frame.payloads()
-        wire.pass_time(5 * MS)
-    assert got == [b"%d" % n for n in range(20)]
-    assert judge(wire.trace.rows).ok
-
-
-def test_the_state_is_asked_for_between_the_right_events() -> None:
-    wire = Wire("a", state=lambda: b"state")
-    a = wire.founded()
-    b = wire.add("b")
-    accept(wire, a, b"1")
-    wire.step(a)
-    b.feed(Start((a.me,)))
-    wire.step(b)
-    wire.carry()
-    wire.carry()
-    assert [type(i) for i in a.backlog.items] == [Deliver, TakeSnapshot], "the application has not seen the event yet"
-    assert b.how is None
-    a.backlog.take_frame()
-    marker = a.backlog.items.popleft()
-    assert isinstance(marker, TakeSnapshot)
-    a.snapshot(marker)
-    wire.pass_time(20 * MS)
-    assert b.how == "snapshot"
-
-
-def test_bytes_that_are_no_message_cut_their_sender_off_and_nobody_else() -> None:
-    wire = Wire("a", "b", "c")
-    a = wire.founded()
-    a.receive("b:1#1", b"\xc1\xc1")
-    a.receive("c:1#1", encode(Subscribe(1)))
-    wire.step(a)
-    assert list(a.member.cut_off) == ["b:1#1"] and a.stats.bad_bytes == 1
-    a.receive("b:1#1", encode(Subscribe(1)))
-    assert a.stats.cut_off == 1
-    wire.pass_time(500 * MS)
-    assert "c:1#1" in a.member.members() and a.failure is None
 
 
 RECEIVERS_LIES: list[RingMessage] = [

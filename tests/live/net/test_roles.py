@@ -224,13 +224,6 @@ def test_publishing_is_refused_at_home(net: SealedNet) -> None:
     assert not any(net[i].member.cut_off for i in range(5))
 
 
-def test_a_member_without_the_publishers_key_cannot_enter_a_sealed_cluster_by_another_seal() -> None:
-    seal = PublisherSeal(None, PUBLIC)
-    assert not seal.can_sign and PublisherSeal(PRIVATE, PUBLIC).can_sign
-    for signature in (b"", bytes(64), bytes(63), bytes(65)):
-        assert not seal.verify(b"x", signature)
-
-
 TOP = (1 << 64) - 1
 
 LIES: list[RingNews] = [

@@ -156,32 +156,6 @@ def present(council: CouncilStatus) -> list[str]:
     return [voter.member for voter in council.voters if not voter.missing]
 
 
-async def test_a_council_whose_voter_takes_a_second_for_each_sync_serves_everybody(tmp_path: Path, gate: Gate) -> None:
-    net, trace = MemoryNetwork(), MemoryTrace()
-    common = {"transport": net, "settings": {"ring": "council"}, "trace": trace}
-    async with (
-        whence.create("lobby", **common) as a,
-        whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
-        whence.join("lobby", [a.address], **common) as c,
-        a.publisher() as ours,
-        b.publisher() as slow,
-    ):
-        await ours.ready()
-        await slow.ready()
-        await three_voters(a)
-        kept = a._node.incarnation, b._node.incarnation
-        gate.seconds = 1.0
-        for n in range(10):
-            await asyncio.wait_for(asyncio.gather(ours.publish(b"%d" % n), slow.publish(b"%d" % n)), LIMIT)
-            await asyncio.sleep(1.0)
-        assert (a._node.incarnation, b._node.incarnation) == kept
-        gate.seconds = 0.0
-        events = await collect(c, 20)
-        for origin in (a.me, b.me):
-            assert [e.payload for e in events if e.origin == origin] == [b"%d" % n for n in range(10)]
-    assert_causal(trace)
-
-
 async def test_an_event_is_handed_out_when_the_disk_knows_that_the_last_one_is_processed(
     tmp_path: Path, gate: Gate
 ) -> None:
@@ -340,29 +314,6 @@ def test_saves_that_wait_for_a_sync_share_the_next_one_in_order(tmp_path: Path) 
         with Journal(tmp_path, "c") as journal:
             saved = journal.load()
             assert saved.checkpoint == b"51" and saved.done == 3 and len(saved.queue) == 48
-
-    asyncio.run(main())
-
-
-def test_after_a_failure_nothing_more_is_written_and_nobody_waits(tmp_path: Path) -> None:
-    class Full(Files):
-        def write(self, fd: int, data: memoryview) -> int:
-            raise OSError(28, "no space left on device")
-
-    async def main() -> None:
-        with Journal(tmp_path, "c") as journal:
-            journal.load()
-            journal.next_boot(1)
-            journal._files = Full()
-            failed: list[Exception] = []
-            writer = Scribe(journal, failed.append, in_thread)
-            writer.save(b"1", [frame(1)], [], None, True, lambda: pytest.fail("it is not written"))
-            writer.save(b"2", [frame(2)], [], None, True, lambda: pytest.fail("nor this"))
-            await asyncio.wait_for(writer.settled(), 60)
-            assert [str(error) for error in failed] and "no space" in str(failed[0])
-            writer.processed(1)
-            await asyncio.wait_for(writer.settled(), 60)
-            assert len(failed) == 1
 
     asyncio.run(main())
 

@@ -12,7 +12,7 @@ import whence
 from tests.live.net.live import assert_causal, collect, enter, fast, until
 from whence.audit.trace import MemoryTrace
 from whence.core.cast.tree import TreeCast
-from whence.errors import ConfigError, UsageError
+from whence.errors import ConfigError
 from whence.live.net.memory import MemoryNetwork
 
 
@@ -68,14 +68,6 @@ async def test_a_process_that_dies_is_replaced_as_a_neighbour_when_its_connectio
         async with clusters[0].publisher() as publisher:
             await publisher.publish(b"after")
             assert [e.payload for e in await collect(clusters[1], 1)] == [b"after"]
-
-
-async def test_members_of_another_mode_are_told_so() -> None:
-    network = MemoryNetwork()
-    async with whence.create("live", "a:1", transport=network, settings=fast(mode="tree")) as first:
-        with pytest.raises(UsageError, match="mode is eager here and tree at a:1"):
-            async with whence.join("live", [first.address], "b:1", transport=network, settings=fast()):
-                pass
 
 
 def test_a_mode_that_does_not_exist_is_named() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from examples.document import VERSES, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.live.objects.events import event
 from whence.errors import UsageError
-from whence.live.objects import BadOperation, Objects, document
+from whence.live.objects import Objects, document
 from whence.live.objects.kernel import PREFIX, Edit, decode, encode
 
 pytest.importorskip("pycrdt")
@@ -130,42 +129,6 @@ def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(rng
     assert texts == {late.document("d").text} and not late.document("d").dropped
 
 
-@given(st.randoms(use_true_random=False))
-@settings(max_examples=100)
-def test_lines_of_the_example_stay_whole_whoever_writes_first(rng: random.Random) -> None:
-    desks = [Objects(f"{name}#1") for name in VERSES]
-    rest = [[line[i : i + 8] for i in range(0, len(line), 8)] for line in VERSES.values()]
-    typed = [""] * len(desks)
-    log: list[tuple[str, bytes]] = []
-    had = [0] * len(desks)
-    while steps := [i for i, pieces in enumerate(rest) if pieces or had[i] < len(log)]:
-        i = rng.choice(steps)
-        if rest[i] and (had[i] == len(log) or rng.random() < 0.6):
-            page = desks[i].document("poem")
-            at_ = place(page.draft, typed[i])
-            typed[i] += rest[i][0]
-            log.append((desks[i].me, page.insert(at_, rest[i].pop(0))))
-        else:
-            owner, payload = log[had[i]]
-            had[i] += 1
-            desks[i].apply(event(payload, had[i], owner=owner))
-    (text,) = {objects.document("poem").text for objects in desks}
-    assert sorted(text.splitlines(True)) == sorted(VERSES.values())
-
-
-def test_an_update_that_is_none_changes_nothing() -> None:
-    objects = Objects("a#1")
-    d = objects.document("d")
-    objects.apply(event(d.insert(0, "text"), 1))
-    before = objects.state()
-    for n, update in enumerate((b"\xff", b"\x01", decode(d.insert(0, "x")).update[:-3]), 1):  # type: ignore[union-attr]
-        objects.apply(event(encode(Edit("d", 9, 1, update)), n, owner=f"liar#{n}"))
-    assert objects.stats.malformed == 3 and objects.state() == before and d.text == "text"
-    with pytest.raises(BadOperation):
-        d.restore(b"\x93\x01\x02\x03")
-    assert d.text == "text"
-
-
 def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of these make the library panic half way; the text is then as it was before."""
     monkeypatch.setattr(document, "_LOG", 8)
@@ -176,7 +139,7 @@ def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch)
         objects.apply(event(payload, n, owner=owner))
     d, good = objects.document("d"), objects.state()
     d.insert(0, "draft ")
-    for n in range(4000):
+    for n in range(1500):
         update = bytearray(decode(rng.choice(log)[1]).update)  # type: ignore[union-attr]
         for _ in range(rng.randint(1, 3)):
             update[rng.randrange(len(update))] = rng.randrange(256)
@@ -184,7 +147,7 @@ def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch)
         bad = objects.stats.malformed
         objects.apply(event(encode(Edit("d", 1, 1, bytes(update))), n, owner=f"liar{n}#1"))
         assert objects.stats.malformed == bad or d.text == before
-    assert objects.stats.malformed > 1000
+    assert objects.stats.malformed > 300
     assert isinstance(d.draft, str) and isinstance(objects.state(), bytes)
     objects.restore(good)
     assert d.text == editors[0].document("d").text

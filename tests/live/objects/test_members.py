@@ -23,7 +23,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("run"), st.just(0), st.integers(1, 60)),
 )
 schedule = settings(
-    max_examples=15,
+    max_examples=8,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking whole clusters takes minutes
 )
@@ -169,16 +169,3 @@ def test_a_later_write_in_causal_order_always_wins() -> None:
         last = max(w for w in all_ if w[2].key == key)
         assert not any(precedes(last[1], u) for _, u, op in all_ if op.key == key)
         assert net[0].objects.registers("world").written(key) == last[0]
-
-
-def test_a_hostile_publisher_disturbs_nobody() -> None:
-    net = ObjectsNet(["reliable"] * 4)
-    for n in range(5):
-        net.post(0, payload(net[0].objects, "add", n), b"\xc1\x01garbage", b"\xc1\x07", b"its own")
-        net.post(1, payload(net[1].objects, "set", n))
-    net.settle()
-    for holder in net.holders():
-        assert holder.objects.stats.malformed == 10 and holder.objects.stats.foreign == 5
-        assert holder.objects.counter("hits").value == -5
-        assert holder.objects.state() == net[0].objects.state()
-        assert not holder.member.cut_off, "who forwards bad operations is not to blame"

@@ -85,16 +85,6 @@ def ends_with_its_text(recording: Recording, order: str) -> None:
     )
 
 
-def test_a_newcomer_in_the_middle_ends_with_the_text_too() -> None:
-    """A small recording made here: three authors, merges, deletions."""
-    recording = small()
-    net = ObjectsNet(["reliable"] * 4, loss=0.2, jitter=8, seed=2)
-    net.join(7, "reliable")
-    replay(net, recording)
-    assert net[7].installed is not None
-    assert {h.objects.document(NAME).text for h in net.holders()} == {recording.final}
-
-
 def test_the_authors_hold_back_what_came_early() -> None:
     """Without holding back, positions would be wrong: author 1 never saw what author 0 wrote in the meantime."""
     recording = small()

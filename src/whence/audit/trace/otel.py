@@ -70,7 +70,7 @@ class _ResourceSpans(msgspec.Struct, rename="camel"):
     scope_spans: list[_Scope] = []
 
 
-class _Request(msgspec.Struct, rename="camel"):
+class _ExportRequest(msgspec.Struct, rename="camel"):
     resource_spans: list[_ResourceSpans]
 
 
@@ -92,7 +92,7 @@ class Imported(NamedTuple):
     refused: list[NotTaken]
 
 
-class _Step(NamedTuple):
+class _SpanStep(NamedTuple):
     """What a process did in a span."""
 
     number: int
@@ -104,7 +104,7 @@ class _Step(NamedTuple):
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 60)]
-_decode = msgspec.json.Decoder(_Request).decode
+_decode = msgspec.json.Decoder(_ExportRequest).decode
 _NO_REQUEST: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -114,7 +114,7 @@ def read_spans(paths: Iterable[Path], *, order: str = "causal") -> Imported:
     spans = [span for path in paths for span in _spans(path, refused)]
     sent = {s.at: f"{s.trace_id}:{s.span_id}@{s.process}#1" for s in spans if s.kind in _PRODUCER}
     known = {span.at for span in spans}
-    steps: dict[str, dict[int, _Step]] = {}
+    steps: dict[str, dict[int, _SpanStep]] = {}
     for span in spans:
         try:
             step = _step(span, sent, known)
@@ -129,7 +129,7 @@ def read_spans(paths: Iterable[Path], *, order: str = "causal") -> Imported:
     return Imported(_rows(steps, order), refused)
 
 
-def _rows(steps: Mapping[str, Mapping[int, _Step]], order: str) -> list[Row]:
+def _rows(steps: Mapping[str, Mapping[int, _SpanStep]], order: str) -> list[Row]:
     """The steps of each process by its own counter. A missing number leaves a gap, and what depends on it is in doubt.
     Counters start at the smallest number found, 0 or 1: a process that starts there joins with an empty history and
     promises `order`; of any other the first steps are missing."""
@@ -170,7 +170,7 @@ def _spans(path: Path, refused: list[NotTaken]) -> Iterator[_Span]:
             yield from _placed(request, path, number)
 
 
-def _placed(request: _Request, path: Path, line: int) -> Iterator[_Span]:
+def _placed(request: _ExportRequest, path: Path, line: int) -> Iterator[_Span]:
     for resource in request.resource_spans:
         named = {a.key: str(next(iter(a.value.values()), "")) for a in resource.resource.attributes}
         parts = [named[key] for key in ("service.name", "service.instance.id") if named.get(key)]
@@ -181,7 +181,7 @@ def _placed(request: _Request, path: Path, line: int) -> Iterator[_Span]:
                 yield span
 
 
-def _step(span: _Span, sent: Mapping[_Name, str], known: set[_Name]) -> _Step | None:
+def _step(span: _Span, sent: Mapping[_Name, str], known: set[_Name]) -> _SpanStep | None:
     """The step of this span; none of a span without a counter that neither sends nor receives. ValueError: the step
     cannot be used."""
     sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
@@ -200,14 +200,14 @@ def _step(span: _Span, sent: Mapping[_Name, str], known: set[_Name]) -> _Step | 
     if not span.process:
         raise ValueError("its resource has neither service.instance.id nor service.name: nobody knows whose step it is")
     if sends:
-        return _Step(number, "publish", (sent[span.at],), span)
+        return _SpanStep(number, "publish", (sent[span.at],), span)
     if not takes:
-        return _Step(number, "step", (), span)
+        return _SpanStep(number, "step", (), span)
     linked = [(link.trace_id, link.span_id) for link in span.links] or [(span.trace_id, span.parent_span_id)]
     wanted = [at for at in dict.fromkeys(linked) if at[1] and (at in sent or at not in known)]
     if not wanted:
         raise ValueError("a consumer span without a link to a producer span")
-    return _Step(number, "deliver", tuple(sent.get(at, ":".join(at)) for at in wanted), span)
+    return _SpanStep(number, "deliver", tuple(sent.get(at, ":".join(at)) for at in wanted), span)
 
 
 def _nanoseconds(value: int | str) -> int:

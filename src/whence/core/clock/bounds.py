@@ -46,8 +46,10 @@ MAX_NEWS_BYTES = 8192
 MAX_NAME = 255
 """Characters of a member id or a cluster's name: the packet header has one length byte for each."""
 MAX_STATE_BYTES = 3 << 20
-"""Bytes of the application's state in a snapshot. With the clock and the member list it stays within
+"""Bytes of the application's state in one message. With the clock and the member list it stays within
 `MAX_MESSAGE_BYTES`."""
+MAX_WHOLE_STATE = 256 << 20
+"""Bytes of the application's state: what is more than one message holds follows in parts."""
 MAX_SEQ = (1 << 32) - 1
 
 T = TypeVar("T")

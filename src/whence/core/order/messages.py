@@ -9,6 +9,7 @@ import msgspec
 from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Orphan, Packed
 from whence.core.clock.bounds import (
     MAX_STATE_BYTES,
+    MAX_WHOLE_STATE,
     Count,
     Items,
     PerOwner,
@@ -72,6 +73,23 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=68):
     clock: OrderState
     coordinators: PerTicket[tuple[TicketIndex, MemberId]]
     state: Annotated[bytes, msgspec.Meta(max_length=MAX_STATE_BYTES)]
+    more: Annotated[Count, msgspec.Meta(le=MAX_WHOLE_STATE)] = 0
+    """Bytes that the state has beyond these: the joiner asks for one part after the other."""
+
+
+class StateRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=73):
+    """More of the state of the snapshot `token`, from byte `at` on."""
+
+    token: Text
+    at: Count
+
+
+class StatePart(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=74):
+    """A part of a state, from byte `at` on."""
+
+    token: Text
+    at: Count
+    state: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_STATE_BYTES)]
 
 
 class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -166,4 +184,4 @@ OrderState = TicketState | TotalState | FreeState | StampedState
 `OrderConfig.kind` has it."""
 
 
-OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot | Telling
+OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot | StateRequest | StatePart | Telling

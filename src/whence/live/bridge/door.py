@@ -207,7 +207,7 @@ class Door:
     # -- deliveries ---------------------------------------------------------------------------------------------
 
     def read(self, event: Event) -> Said | None:
-        """`Reader.read`; whoever waits for this event is told."""
+        """`Reader.read`; wakes those that wait for this event."""
         said = self.reader.read(event.id, event.payload)
         if said is not None and said.client:
             self._read.tell()

@@ -135,7 +135,7 @@ def believed(heading: Heading | None, owner: str, trusted: Container[str] | None
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """An event as an application reads it, wherever it was born."""
+    """An event as an application reads it, from any cluster."""
 
     payload: bytes
     cluster: str
@@ -152,7 +152,7 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def origin(self) -> str:
-        """The member that published it where it was born."""
+        """The member that published it, in its home cluster."""
         return owner_of(self.id)
 
 

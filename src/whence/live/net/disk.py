@@ -62,7 +62,7 @@ length; its check sum, which begins with the salt, too."""
 _NAME = re.compile(r"(\d{16})-(\d{8})\.journal")
 
 
-class _Whole(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class _WholeRecord(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Everything: the first record of a generation. `base` is the number of events before those of `queue`."""
 
     cluster: str
@@ -76,7 +76,7 @@ class _Whole(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The recovery buffer without what is in `queue`."""
 
 
-class _Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class _StepRecord(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """What changed: `number` counts the steps of a generation from 1."""
 
     number: int
@@ -88,7 +88,7 @@ class _Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Whole | _Step).decode
+_decode = msgspec.msgpack.Decoder(_WholeRecord | _StepRecord).decode
 
 
 class Saved(NamedTuple):
@@ -389,7 +389,7 @@ class Journal:
             self._rotate()
             return
         self._number += 1
-        step = _Step(self._number, self._done, checkpoint, queue, held)
+        step = _StepRecord(self._number, self._done, checkpoint, queue, held)
         data = _record(step, self._salt, self._deflate)
         try:
             self._files.write_all(self._fd, data)
@@ -407,7 +407,9 @@ class Journal:
         queued = {frame.key for frame, _ in self._queue}
         kept = tuple(frame for frame in self._kept if frame.key not in queued)
         queue = tuple(self._queue)
-        whole = _Whole(self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, queue, kept)
+        whole = _WholeRecord(
+            self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, queue, kept
+        )
         self._salt, self._deflate = os.urandom(4), zlib.compressobj(1)
         data = MAGIC + self._salt + _record(whole, self._salt, self._deflate)
         try:
@@ -470,13 +472,13 @@ class Journal:
 class _Log(NamedTuple):
     """A generation as it was read. `torn`: a crash cut its end off. `damage`: something a crash does not do."""
 
-    whole: _Whole | None
-    steps: list[_Step]
+    whole: _WholeRecord | None
+    steps: list[_StepRecord]
     torn: str = ""
     damage: str = ""
 
 
-def _record(body: _Whole | _Step, salt: bytes, deflate: zlib._Compress) -> bytes:
+def _record(body: _WholeRecord | _StepRecord, salt: bytes, deflate: zlib._Compress) -> bytes:
     data = deflate.compress(_encode(body)) + deflate.flush(zlib.Z_SYNC_FLUSH)
     return _HEAD.pack(salt, len(data), _check(data, salt)) + data
 
@@ -503,17 +505,19 @@ def _read(data: bytes) -> _Log:
         return _Log(None, [], damage="not a journal, or one of another version")
     at = len(MAGIC) + 4
     salt, inflate = data[len(MAGIC) : at], zlib.decompressobj()
-    whole: _Whole | None = None
-    steps: list[_Step] = []
+    whole: _WholeRecord | None = None
+    steps: list[_StepRecord] = []
     while at < len(data):
         body = _record_at(data, at, salt)
         try:
             found = None if body is None else _decode(inflate.decompress(body))
         except (msgspec.DecodeError, UnicodeDecodeError, zlib.error):
             found = None
-        if body is not None and isinstance(found, _Whole) and whole is None:
+        if body is not None and isinstance(found, _WholeRecord) and whole is None:
             whole = found
-        elif body is not None and isinstance(found, _Step) and found.number == len(steps) + 1 and whole is not None:
+        elif (
+            body is not None and isinstance(found, _StepRecord) and found.number == len(steps) + 1 and whole is not None
+        ):
             steps.append(found)
         else:
             break

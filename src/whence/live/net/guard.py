@@ -95,7 +95,7 @@ class Plain:
 
 
 class SecretGuard:
-    """All who hold the secret, and nobody else. One guard serves one process; it is not for several threads.
+    """Admits holders of the shared secret only. One guard serves one process; it is not thread-safe.
 
     `secret`: bytes are taken as they are and have to be random (at least 16, better 32: `whence keys init` makes
     them). A str that begins with `whence-secret:` is such bytes in base64; any other str is a passphrase, which is

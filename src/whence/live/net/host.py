@@ -60,6 +60,11 @@ log = logging.getLogger("whence.live.net")
 MAX_FORGED = 8
 """Packets that the guard refuses on one connection before it is closed. On a stream of an honest peer there are none,
 unless its clock is off."""
+MAX_LANES = 4
+"""Connections that one certificate may have: its two lanes, and those that they follow and whose end is not known yet.
+The oldest makes room: each holds a packet under way, and its own share of what is urgent."""
+MAX_QUESTIONS = 64
+"""Questions of a connection (who is there?) that are answered in a second."""
 _NONCES = random.SystemRandom()  # `secrets` takes half a megabyte
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -416,6 +421,8 @@ class Host:
                         self._claim(hello.address, connection.name)
                     connection.peer = hello.address
                     connection.urgent = hello.urgent
+            case Ask() | Decide() if not self._may_ask(hello.address, connection):
+                pass
             case Ask():
                 self._say(hello.address, self.answer(hello))
             case Answer() | Decided():
@@ -426,6 +433,15 @@ class Host:
                 task = asyncio.ensure_future(self._decide(hello, connection.is_publisher))
                 self._deciding.add(task)
                 task.add_done_callback(self._deciding.discard)
+
+    def _may_ask(self, address: str, connection: Connection) -> bool:
+        """It asks for itself, else it could have this host dial whom it likes; and not all the time."""
+        second, count = int(asyncio.get_running_loop().time()), connection.asked[1] + 1
+        connection.asked = (second, count if connection.asked[0] == second else 1)
+        if address == connection.peer and connection.asked[1] <= MAX_QUESTIONS:
+            return True
+        self.stats.unanswered += 1
+        return False
 
     async def _decide(self, decide: Decide, by_publisher: bool) -> None:
         """Somebody with the cluster's keys wants its ring founded again (rule C0)."""
@@ -465,6 +481,8 @@ class Host:
         except RemoteError:  # one of the two lies: whoever listens there can show who it is
             self._say(address, Answer("-", 0))
             raise
+        if self._tcp is not None and self._pins.connections(address) > MAX_LANES:
+            self._tcp.drop_oldest(address, name)
         if before:
             if self._tcp is not None:
                 self._tcp.drop(before, name)

@@ -31,12 +31,12 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 PAUSE_S = 0.5
 """Seconds without accepting after the system has run out of something."""
 BATCH = 8
-"""Connections accepted in one turn of the loop: what else is due comes after so many, however many want in."""
+"""The most connections accepted in one turn of the loop, so that other work gets its turn."""
 
 
 def descriptor_share(parts: int, most: int) -> int:
-    """At most `most`, and one part of the file descriptors that this process may have. The others are for the disk,
-    the application and what else there is."""
+    """At most `most`, and one part of the file descriptors that this process may have. The others are left to the disk,
+    the application and the rest of the process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if soft == resource.RLIM_INFINITY else max(8, min(most, soft // parts))
 

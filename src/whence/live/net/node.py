@@ -20,7 +20,7 @@ import msgspec
 
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Incarnation, MemberId, address_of
-from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_STATE_BYTES, keep_last
+from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_WHOLE_STATE, keep_last
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.member import Member
 from whence.core.order.messages import AckRecover
@@ -651,7 +651,7 @@ class Node:
     def snapshot(self, out: TakeSnapshot) -> None:
         """The application is at this point of the delivery order."""
         state = self._state() if self._state is not None else b""
-        if len(state) > MAX_STATE_BYTES:
+        if len(state) > MAX_WHOLE_STATE:
             log.error("%s: a state of %d bytes is too large to be given to a joiner", self.me, len(state))
             return
         self.feed(SnapshotTaken(out.token, state))

@@ -17,7 +17,7 @@ import msgspec
 
 from whence.core.cast.messages import Gossip, News, Subscribe, Welcome
 from whence.core.clock import AnyFrame
-from whence.core.order.messages import Recover, SnapshotRefused, SnapshotRequest
+from whence.core.order.messages import Recover, SnapshotRefused, SnapshotRequest, StateRequest
 from whence.core.ports import Arrived, Deliver, Output, Published, Remember, Send
 from whence.core.ring.messages import Claim, Missing, Read, RingMessage, Sit
 from whence.live.net.queues import Batch
@@ -32,7 +32,7 @@ UNWRITTEN_BYTES = 8 << 20
 STEP_BYTES = 1024
 """What a step that waits for the disk costs beside its bytes."""
 
-_QUESTIONS = (Subscribe, Welcome, Recover, SnapshotRequest, SnapshotRefused, Sit, Read, Claim, Missing)
+_QUESTIONS = (Subscribe, Welcome, Recover, SnapshotRequest, SnapshotRefused, StateRequest, Sit, Read, Claim, Missing)
 """Messages that hand on no event, and promise nothing as a voter. (SIT, like other messages of a ring, has the number
 of the last event. If that event is lost with this process, its successor looks for it in vain.)"""
 

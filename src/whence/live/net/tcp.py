@@ -1,4 +1,4 @@
-"""Packets over TCP: whoever sends opens a connection and writes on it, whoever accepts one only reads.
+"""Packets over TCP: the sender opens a connection and only writes on it; the end that accepts it only reads.
 
 So each connection has one sender. To each peer there are two lanes, each a connection of its own: the small
 reliable packets (the ring's, above all) do not wait behind gossip and snapshots, else a busy cluster would lose its
@@ -206,7 +206,7 @@ class TcpTransport:
         return peer
 
     def renew(self, peer: Peer) -> None:
-        """This lane has ended: what its connection may still say concerns nobody. A new one waits before it dials."""
+        """This lane has ended: later callbacks of its connection are ignored. A new lane waits before it dials."""
         if self._peers.get(peer.lane) is peer and not self.closing:
             self._drop(peer)
             self._peers[peer.lane] = Peer(self, peer.lane, peer.target, peer)
@@ -281,6 +281,10 @@ class TcpTransport:
         """Close the connections that speak for this address under this certificate."""
         for accepted in [a for a in self.accepted if a.peer == address and a.name == name]:
             accepted.close()
+
+    def drop_oldest(self, address: str, name: str) -> None:
+        """It has too many connections."""
+        next(a for a in list(self.accepted) if a.peer == address and a.name == name).close()
 
     # -- time-outs ----------------------------------------------------------------------------------------------
 
@@ -463,12 +467,12 @@ class Peer(asyncio.Protocol):
         mine.write(b"".join((frame_stream(owner.greeting(self.lane[1]), owner.largest), *pending)))
 
     def data_received(self, data: bytes) -> None:
-        """Nobody answers on this connection, unless it refuses it."""
+        """The accepting end sends nothing on this connection, except a refusal."""
         self.owner.stats.bad_stream += 1
         self.broken(foreign_greeting(data) or "it answers as no member does")
 
     def eof_received(self) -> None:
-        """The peer takes no more: it ends now, else TLS would flush to one that does not read, and log each write."""
+        """The peer has shut down its end: abort, or TLS would flush to a peer that never reads, and log each write."""
         self.abort()
 
     def broken(self, why: object) -> None:
@@ -529,7 +533,7 @@ class Peer(asyncio.Protocol):
 
     @contained
     def sweep(self, now: float) -> None:
-        """A peer that has read nothing for a long time is gone, though nobody said so."""
+        """A peer that has read nothing for a long time is treated as gone."""
         if self._paused_at is None or self.transport is None:
             return
         left = self.transport.get_write_buffer_size()
@@ -541,7 +545,7 @@ class Peer(asyncio.Protocol):
 
     @contained
     def close(self) -> None:
-        """What is written goes out, then it is over."""
+        """Flush what is written, then close."""
         self._closed = True
         if self.transport is None:
             self.discard()

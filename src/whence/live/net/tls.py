@@ -1,4 +1,4 @@
-"""Mutual TLS 1.3 within a cluster: whoever holds a certificate of the cluster's CA is a member, nobody else is.
+"""Mutual TLS 1.3 within a cluster: only holders of a certificate of the cluster's CA are members.
 
 No host names are checked: a member is who its certificate says, wherever it listens. No other CA counts, not even the
 system's. Sessions are not resumed, so every connection shows its certificates.
@@ -146,10 +146,10 @@ def refusal(error: ssl.SSLError) -> Unauthentic:
 
 
 class Pins:
-    """Which certificate speaks for which address. A connection that this process opened proves it: whoever listens at
-    an address shows its certificate. Until there is proof, the first that names an address speaks for it as long as it
-    is connected, and loses it to whoever listens there. A certificate speaks for one address at a time, the last one
-    it has named: with one stolen or hostile certificate nobody is many members."""
+    """Which certificate speaks for which address. A connection that this process opened proves it: the listener at an
+    address shows its certificate. Without proof, the first certificate that claims an address speaks for it while it
+    is connected, and loses the address to its listener. A certificate speaks for one address at a time, the last one
+    it has claimed: a stolen or hostile certificate cannot be several members."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[str, int]] = {}
@@ -157,7 +157,7 @@ class Pins:
         self._at: dict[str, str] = {}  # by name
 
     def prove(self, address: str, name: str) -> str:
-        """`name` listens at `address`. Returns who has claimed it wrongly; empty: nobody."""
+        """`name` listens at `address`. Returns the name that had claimed it wrongly, or an empty string."""
         self._proved.pop(address, None)
         self._proved[address] = name
         keep_last(self._proved, MAX_PINS)
@@ -180,6 +180,10 @@ class Pins:
         self._at[name] = address
         keep_last(self._at, MAX_PINS)
         return before if before != address else ""
+
+    def connections(self, address: str) -> int:
+        """Of whoever speaks for it."""
+        return self._held.get(address, ("", 0))[1]
 
     def release(self, address: str, name: str) -> None:
         """The connection is over."""

@@ -25,7 +25,7 @@ class Route(NamedTuple):
     cluster: str
     sender: MemberId
     target: MemberId | None
-    """The only member that they are for; None: whoever is in the cluster."""
+    """The only member that they are for; None: any member of the cluster here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +46,8 @@ class Connection:
     """Packets on it that the guard refused."""
     waiting: int = 0
     """Bytes of its urgent packets that wait for a node."""
+    asked: tuple[int, int] = (0, 0)
+    """The last second in which it asked who is there, and how often."""
     route: Route | None = None
     """Of the last packet that came from it: the next one most likely begins in the same way."""
 
@@ -105,8 +107,10 @@ class NetStats:
     """Packets whose header names another sender than the connection does."""
     other_life: int = 0
     """Packets directed to an earlier life of this member, or to another member."""
+    unanswered: int = 0
+    """Questions of who is there: too many, or in the name of another address."""
     no_cluster: int = 0
-    """Packets for a cluster that nobody here is in."""
+    """Packets for a cluster that this host has no member of."""
 
     def asdict(self) -> dict[str, int]:
         return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
@@ -120,7 +124,7 @@ class Faults:
             raise UsageError(f"drop must be at least 0 and below 1, not {drop}")
         self.drop = drop
         self.listeners: list[Callable[[str], None]] = []
-        """Who is told in words of what was done: hosts, which put it into the traces of their members."""
+        """Called with a description of each fault: hosts write it into the traces of their members."""
         self._rng = random.Random(seed)
         self._island: dict[str, int] = {}
 

@@ -83,7 +83,7 @@ class _Saved(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     state: bytes
 
 
-class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=STATE_VERSION):
+class _ObjectsState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=STATE_VERSION):
     objects: list[_Saved]
 
 
@@ -196,13 +196,13 @@ class Objects:
     def state(self) -> bytes:
         """The state of all objects, for a joiner (`whence.join(..., state=objects.state)`) or the disk."""
         rows = [_Saved(kind, name, slot.replica.state()) for (kind, name), slot in sorted(self._slots.items())]
-        return msgspec.msgpack.encode(_State(rows))
+        return msgspec.msgpack.encode(_ObjectsState(rows))
 
     def restore(self, state: bytes) -> None:
         """Install a `state()` of a peer or from disk; empty bytes are the state of a peer without objects. Raises
         `BadOperation` for anything else."""
         try:
-            rows = msgspec.msgpack.decode(state, type=_State).objects if state else []
+            rows = msgspec.msgpack.decode(state, type=_ObjectsState).objects if state else []
         except UNREADABLE as error:
             raise BadOperation(f"not a state of objects: {error}") from None
         if len(rows) > MAX_OBJECTS:

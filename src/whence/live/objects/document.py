@@ -28,7 +28,7 @@ Editor = tuple[str, int]
 """`(owner, client)`: a member id and its Yjs client id."""
 
 
-class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _DocumentState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     update: bytes
     numbers: list[tuple[str, int, int]]
 
@@ -88,6 +88,11 @@ class Document:
     def text(self) -> str:
         """The delivered text."""
         return str(self._text)
+
+    def update(self) -> bytes:
+        """The delivered contents as one Yjs update."""
+        update: bytes = self._doc.get_update()
+        return update
 
     @property
     def draft(self) -> str:
@@ -203,13 +208,15 @@ class Document:
             self._generation += 1
 
     def state(self) -> bytes:
-        state = msgspec.msgpack.encode(_State(self._doc.get_update(), [(*e, n) for e, n in self._numbers.items()]))
+        state = msgspec.msgpack.encode(
+            _DocumentState(self._doc.get_update(), [(*e, n) for e, n in self._numbers.items()])
+        )
         self._size = len(state)
         return state
 
     def restore(self, state: bytes) -> None:
         try:
-            saved = msgspec.msgpack.decode(state, type=_State)
+            saved = msgspec.msgpack.decode(state, type=_DocumentState)
         except UNREADABLE as error:
             raise BadOperation(f"not a state of a document: {error}") from None
         fresh = self._new(1)

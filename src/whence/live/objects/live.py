@@ -116,7 +116,7 @@ class Live:
         self._told.tell()
 
     async def publish(self, publisher: Publisher, *operations: bytes, copies: int = 1) -> Sequence[str]:
-        """Publish operations in this order, in few frames; returns when they are applied here: whoever reads then sees
+        """Publish operations in this order, in few frames; returns when they are applied here: later reads here see
         them. (Inside `other`, which the next event waits for, it returns when they are on their way.) Raises `Full` if
         there is no room. `copies` as for any event (`Publisher.publish`)."""
         self.objects.check_room(b"".join(operations))

@@ -131,11 +131,14 @@ class Registers:
             self._bytes -= _ROW + len(key.encode()) + len(self._dead.pop(key).owner)
             self.forgotten += 1
 
-    def state(self) -> bytes:
+    def rows(self) -> _Rows:
+        """Every name with its last write, None for a deletion, sorted."""
         rows: _Rows = [(key, *row) for key, row in self._live.items()]
         rows += [(key, at, None) for key, at in self._dead.items()]
-        rows.sort(key=lambda row: row[0])
-        return _encode(rows)
+        return sorted(rows, key=lambda row: row[0])
+
+    def state(self) -> bytes:
+        return _encode(self.rows())
 
     def restore(self, state: bytes) -> None:
         try:

@@ -17,7 +17,7 @@ from tests.long import few
 from whence.core.clock import Incarnation, Send
 from whence.core.ring import CouncilRing, State
 from whence.core.ring.base import told_epoch
-from whence.core.ring.context import BecameOwner, Memory, Rejected, Remember, RingOutput
+from whence.core.ring.context import Memory, Rejected, Remember, RingOutput
 from whence.core.ring.council import merged, quorum
 from whence.core.ring.messages import (
     Agree,
@@ -37,8 +37,7 @@ from whence.core.ring.messages import (
     Voter,
     Vouch,
 )
-from whence.errors import BadMessage
-from whence.lab.sim.invariants import council_lives, quiet_violations
+from whence.lab.sim.invariants import council_lives
 
 LEASE = settings().on_any_clock(settings().lease_ns)
 INC = Incarnation(1, 0, 1).packed
@@ -176,11 +175,6 @@ def test_a_voter_that_has_retired_begins_no_old_council_again() -> None:
     assert ring.voting.book is None
     ring.receive("a#1", Begin(Council(7, voters, voters), Ledger(0, (), ())), LEASE)
     assert ring.voting.book is None and ring.councils.now == later
-
-
-def test_nobody_speaks_for_another_voter() -> None:
-    with pytest.raises(BadMessage, match="speaks for"):
-        voter().receive("a#1", Vouch(1, 7, "b#1"), settings().quarantine_ns)
 
 
 def test_tables_are_merged_by_the_highest_of_each() -> None:
@@ -349,24 +343,6 @@ def test_a_voter_that_vouched_for_nobody_speaks_at_once_after_a_restart() -> Non
     assert w.named(name).voting.silent and not w.named(name).voting.memory().rested
 
 
-def test_the_last_one_may_go_at_once() -> None:
-    w = CouncilWorld(settings(), 5)
-    w.enter("p0", wants=False)
-    w.found_by("p0")
-    me = w.lives["p0"]
-    w.drop("p0")
-    w.act(me, lambda ring, now: ring.retire(now))
-    assert w.ring(me).retired
-
-
-def test_a_quiet_ring_covers_all_tickets() -> None:
-    for seed in range(4):
-        w = form(seed, 6)
-        w.run(4)
-        assert quiet_violations(w.rings) == []
-        assert len(w.said(BecameOwner)) == 6
-
-
 # --- many seeds ---
 
 
@@ -378,13 +354,6 @@ def test_what_comes_back(name: str) -> None:
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_what_cannot_come_back(name: str) -> None:
     assert [seed for seed in range(2) if IMPOSSIBLE[name](seed, CouncilRing).back is not None] == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", {**SITUATIONS, **IMPOSSIBLE})
-def test_the_table_of_what_survives(name: str) -> None:
-    back = [{**SITUATIONS, **IMPOSSIBLE}[name](seed, CouncilRing).back for seed in range(100, 120)]
-    assert sum(b is not None for b in back) == (20 if name in SITUATIONS else 0)
 
 
 @pytest.mark.parametrize("name", RACES)

@@ -55,7 +55,7 @@ class EditingRun(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class _Reader(Member):
+class _SessionReader(Member):
     """A member with the document; an author also writes its transactions."""
 
     objects: Objects
@@ -139,10 +139,10 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     rounds = 60 + 4 * total // PER_ROUND
     table = _table(s, authors, rounds)
     meter = Meter(0, rounds * ROUND_MS * 10**6, 20 * ROUND_MS * 10**6, sizes=True)
-    readers: list[_Reader] = []
+    readers: list[_SessionReader] = []
 
-    def make(me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> _Reader:
-        reader = _Reader(me, config, rng, checkpoint)
+    def make(me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> _SessionReader:
+        reader = _SessionReader(me, config, rng, checkpoint)
         reader.objects, reader.until = Objects(), rounds * ROUND_MS * 10**6
         index = int(address_of(me)[1:])
         reader.author = Author(recording, index, me) if index < authors else None
