@@ -27,7 +27,7 @@ from whence.core.cast import CastMessage, News, make
 from whence.core.cast.messages import CastOutput, First, Graft, Heard, IHave, Subscribe
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
 from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, MAX_STATE_BYTES, keep_last
-from whence.core.clock.logs import Follow, Lamport, Report, Reports, Tick
+from whence.core.clock.logs import Follow, Lamport, LogReport, LogReports, Tick
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -604,7 +604,7 @@ class Member:
                 self._on_state_request(sender, message, now, out)
             case StatePart():
                 self._on_state_part(sender, message, now, out)
-            case Tick() | Report() | Follow() | Reports():
+            case Tick() | LogReport() | Follow() | LogReports():
                 if self.teller is None:
                     raise WrongKind(f"{type(message).__name__} in a cluster without total order")
                 out += self.teller.receive(sender, message, now)

@@ -15,7 +15,7 @@ import msgspec
 from whence.core.clock import MemberId, Send, address_of, any_life
 from whence.core.clock.bounds import keep_last
 from whence.core.clock.event import LAST, Log
-from whence.core.clock.logs import Follow, LogRow, Logs, Report, Reports, Telling, Tick
+from whence.core.clock.logs import Follow, LogReport, LogReports, LogRow, Logs, Telling, Tick
 from whence.core.config import Config
 from whence.core.order import Ordering, Seal
 from whence.core.order.messages import LogVote
@@ -23,6 +23,7 @@ from whence.core.order.outputs import Behind, OrderOutput
 from whence.core.order.total import TotalOrdering
 from whence.core.ring import CouncilRing, State
 from whence.core.ring.context import RingOutput
+from whence.core.ring.logs import keep_logs
 from whence.core.ring.messages import Known
 from whence.errors import BadMessage, ForgedTicket
 
@@ -36,7 +37,7 @@ PATIENCE = 10
 MAX_FOLLOWERS = 4096
 
 
-class Archive:
+class _Archive:
     """What the ring asks of the order layer: `ring.logs.Archive`."""
 
     def __init__(self, order: TotalOrdering) -> None:
@@ -88,7 +89,7 @@ class Teller:
         self.me, self.ring, self.rng, self.sample, self.seal = me, ring, rng, sample, seal
         self.lamport = ring.ctx.lamport
         self.order = order if isinstance(order, TotalOrdering) else None
-        self.keeper = ring.keep_logs(Archive(self.order)) if self.order is not None else None
+        self.keeper = keep_logs(ring, _Archive(self.order)) if self.order is not None else None
         self.round_ns = config.ring.round_ns
         self.followers: dict[MemberId, tuple[int, int]] = {}  # when it said so last, and how far it is
         self.wake_at: int | None = None
@@ -127,11 +128,11 @@ class Teller:
                     self._check_log((ticket, inc))
                     self.lamport.saw(clock)
                     self.order.merge.ticked((ticket, inc), seq, clock)
-            case Report():
+            case LogReport():
                 if address_of(sender) != address_of(message.voter):
                     raise BadMessage(f"a report of {message.voter} that {sender} sends as its own")
                 self._reported(message)
-            case Reports(reports):
+            case LogReports(reports):
                 for report in reports:
                     self._reported(report)
         return []
@@ -141,7 +142,7 @@ class Teller:
         if log[0] >= self.order.config.tickets:
             raise BadMessage(f"a log of ticket {log[0]}; there are {self.order.config.tickets}")
 
-    def _reported(self, report: Report) -> None:
+    def _reported(self, report: LogReport) -> None:
         voters = self.ring.councils.recent.get(report.council, ())
         if self.order is None or report.voter not in [voter.member for voter in voters]:
             return  # of a council that is not known yet, or any more
@@ -166,7 +167,7 @@ class Teller:
             behind = m.position < self.order.merge.position
             told = tuple(r for of in known for r in of.values() if behind or r.voter == mine)
             if told:
-                out.append(Send(sender, Reports(told), reliable=True))
+                out.append(Send(sender, LogReports(told), reliable=True))
         return out
 
     # --- what it tells ---

@@ -21,7 +21,7 @@ from whence.core.clock import (
     member_id,
 )
 from whence.core.clock.cct import MAX_SEQ
-from whence.core.clock.event import LAST, Lost
+from whence.core.clock.event import LAST, LostRange
 from whence.core.order import messages as order
 from whence.core.ring import messages as ring
 from whence.core.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Tenure, TicketRow, Voter
@@ -47,7 +47,7 @@ CLOCK = order.TicketState(
 
 LOG = logs.LogRow(1, INC, 6, (4, "b:1#2"), ((4, "b:1#2"), 6), 6, 70)
 LOGS = logs.Logs(70, (LOG,), ((1, INC),), 60, 50)
-TOTAL = TotalFrame(*msgspec.structs.astuple(FRAME), 71, (Lost(0, (4, 9), (5, 6)),))
+TOTAL = TotalFrame(*msgspec.structs.astuple(FRAME), 71, (LostRange(0, (4, 9), (5, 6)),))
 TOTAL_CLOCK = order.TotalState(
     *msgspec.structs.astuple(CLOCK), 70, 9, 1, (0, 4), ((0, 4, 8),), ((0, 4),), 80, order.LogVote(3, LOGS, LOGS)
 )
@@ -118,9 +118,9 @@ EXAMPLES: list[Any] = [
     ring.Accept(3, BALLOT, VOTERS),
     ring.Accepted(3, BALLOT, "a:1#2"),
     ring.Begin(COUNCIL, LEDGER),
-    ring.Close(3, T1, (4, "b:1#2")),
-    ring.Closed(3, "a:1#2", (4, "b:1#2"), LOG),
-    ring.End(3, T1, (4, "b:1#2"), 6),
+    ring.CloseLog(3, T1, (4, "b:1#2")),
+    ring.ClosedLog(3, "a:1#2", (4, "b:1#2"), LOG),
+    ring.EndLog(3, T1, (4, "b:1#2"), 6),
     order.Recover(9, ((0, 7, 1, 4),)),
     order.AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
     order.SnapshotRequest(9, 2, False),
@@ -129,9 +129,9 @@ EXAMPLES: list[Any] = [
     order.StateRequest("a:1#2/1", 5),
     order.StatePart("a:1#2/1", 5, b"abc"),
     logs.Tick(1, INC, 6, 70),
-    logs.Report(3, "a:1#2", 8, LOGS, b"s"),
+    logs.LogReport(3, "a:1#2", 8, LOGS, b"s"),
     logs.Follow(3, 70),
-    logs.Reports((logs.Report(3, "a:1#2", 8, LOGS),)),
+    logs.LogReports((logs.LogReport(3, "a:1#2", 8, LOGS),)),
 ]
 
 TOTAL_EXAMPLES: list[Any] = [
@@ -328,7 +328,7 @@ log_rows = st.builds(
     logs.LogRow, tickets, u64, seqs0, turns, st.one_of(st.none(), st.tuples(turns, seqs0)), seqs0, moments
 )
 handed_over = st.builds(logs.Logs, moments, tuples_of(log_rows), tuples_of(st.tuples(tickets, u64)), moments, moments)
-reports = st.builds(logs.Report, u64, members, u64, handed_over, st.binary(max_size=64))
+reports = st.builds(logs.LogReport, u64, members, u64, handed_over, st.binary(max_size=64))
 
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "logs": st.one_of(st.none(), handed_over),
@@ -385,7 +385,7 @@ def messages_of(kind: type) -> st.SearchStrategy[Any]:
         return st.builds(cast.Subscribe, u64)
     if kind is cast.Welcome:
         return st.builds(cast.Welcome, tuples_of(st.tuples(members, st.integers(0, cast.MAX_ROUNDS))))
-    if kind is logs.Report:
+    if kind is logs.LogReport:
         return reports
     fields = {**FIELDS, "clock": moments} if kind in (ring.Sit, ring.Vouch, logs.Tick) else FIELDS
     return st.builds(kind, **{f: fields[f] for f in kind.__struct_fields__})  # type: ignore[attr-defined]

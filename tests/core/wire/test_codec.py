@@ -75,9 +75,9 @@ NUMBERS = {
     "ReqCoord": 46, "AckCoord": 47, "NackCoord": 48, "Cancel": 49, "Decline": 50, "Who": 51,
     "Sit": 96, "Vouch": 97, "Read": 98, "Seats": 99, "Claim": 100, "Agree": 101, "Vacate": 102, "Known": 103,
     "Attend": 104, "Volunteer": 105, "Missing": 106, "Prepare": 107, "Promise": 108, "Higher": 109, "Accept": 110,
-    "Accepted": 111, "Begin": 112, "Close": 113, "Closed": 114, "End": 115,
+    "Accepted": 111, "Begin": 112, "CloseLog": 113, "ClosedLog": 114, "EndLog": 115,
     "Recover": 64, "AckRecover": 65, "SnapshotRequest": 66, "SnapshotRefused": 67, "Snapshot": 68,
-    "Tick": 69, "Report": 70, "Follow": 71, "Reports": 72,
+    "Tick": 69, "LogReport": 70, "Follow": 71, "LogReports": 72,
     "StateRequest": 73, "StatePart": 74,
 }  # fmt: skip
 

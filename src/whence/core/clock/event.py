@@ -329,7 +329,7 @@ Log = tuple[int, int]
 """A tenure: ticket and incarnation."""
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """What a publisher never had of a ticket, though its vector covers it: after one event, up to another."""
 
     ticket: TicketIndex
@@ -342,7 +342,7 @@ class TotalFrame(Frame, frozen=True, array_like=True, gc=False, tag=5):
     vector covers and its owner never had (rule T9); None: perhaps all of it."""
 
     lamport: Moment = 0
-    lost: Annotated[tuple[Lost, ...], msgspec.Meta(max_length=MAX_LOST)] | None = ()
+    lost: Annotated[tuple[LostRange, ...], msgspec.Meta(max_length=MAX_LOST)] | None = ()
 
     @property
     def log(self) -> Log:

@@ -108,7 +108,7 @@ class Tick(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=69):
     clock: Moment
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=70):
+class LogReport(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=70):
     """Of a voter, in one message: all that it knows of logs, and its clock (rule T5)."""
 
     council: Count
@@ -135,10 +135,10 @@ class Follow(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=71):
     position: Moment
 
 
-class Reports(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=72):
+class LogReports(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=72):
     """The newest reports known, for a member that does not hear the voters itself."""
 
-    reports: Items[Report]
+    reports: Items[LogReport]
 
 
-Telling = Tick | Report | Follow | Reports
+Telling = Tick | LogReport | Follow | LogReports

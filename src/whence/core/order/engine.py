@@ -50,7 +50,7 @@ from whence.core.clock import (
     check_vector,
 )
 from whence.core.clock.cct import merge
-from whence.core.clock.event import MAX_LOST, Lost, around_seq, encode
+from whence.core.clock.event import MAX_LOST, LostRange, around_seq, encode
 from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
 from whence.core.order.outputs import Arrived, Blocked, Dropped, MissingRange, OrderOutput
@@ -117,7 +117,7 @@ class TicketOrdering(Ordering[int, Frame]):
         config = self.config
         if self.lamport is not None:
             self.frame_type = TotalFrame
-        self.lost: list[Lost] = []
+        self.lost: list[LostRange] = []
         """What own frames name as lost (docs/total.md, rule T9)."""
         self.early = config.order == "unordered"
         self.own_only = config.order in ("unordered", "fifo")
@@ -404,7 +404,7 @@ class TicketOrdering(Ordering[int, Frame]):
         super()._note_given_up(ranges, reason, out)
         for ticket, inc, first, last in ranges if self.lamport is not None and len(self.lost) <= MAX_LOST else ():
             at = self.clock.T[ticket]
-            self.lost.append(Lost(ticket, at if inc > at[0] else (inc, first - 1), (inc, last)))
+            self.lost.append(LostRange(ticket, at if inc > at[0] else (inc, first - 1), (inc, last)))
 
     # -- time ---------------------------------------------------------------------------------------------------
 

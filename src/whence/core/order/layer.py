@@ -277,7 +277,7 @@ class Ordering(ABC, Generic[O, F]):
             raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
         if frame.count > self.config.max_frame_events:
             raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
-        if self.seal is not None and not self.joining and self._had(frame):
+        if self.seal is not None and not self.joining and self._had(frame):  # type: ignore[arg-type]  # it is one
             count = self.repeated[address_of(sender)] = self.repeated.get(address_of(sender), 0) + 1
             if count > GIVEN_FRAMES:
                 self.stats.duplicate_frames += 1

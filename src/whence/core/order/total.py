@@ -17,7 +17,7 @@ import msgspec
 from whence.core.clock import MAX_SEQ, NEVER, Entry, EventId, Frame, Key, MemberId, Range, TotalFrame
 from whence.core.clock.bounds import keep_last
 from whence.core.clock.event import LAST, Log
-from whence.core.clock.logs import GENERATION, Report
+from whence.core.clock.logs import GENERATION, LogReport
 from whence.core.order.engine import TicketOrdering
 from whence.core.order.layer import OrderContext
 from whence.core.order.messages import AnySpan, LogVote, OrderState, TicketState, TotalState
@@ -90,7 +90,7 @@ class Merge:
         self.frames = self.bytes = 0
         self.ticks: dict[Log, tuple[int, int]] = {}  # the best known: clock, seq
         self.closed: dict[Log, int] = {}
-        self.reports: dict[int, dict[MemberId, Report]] = {}  # council -> voter -> its newest
+        self.reports: dict[int, dict[MemberId, LogReport]] = {}  # council -> voter -> its newest
         self._acks: dict[int, dict[Log, dict[MemberId, int]]] = {}
         self._ends: dict[int, dict[Log, dict[tuple[object, int], dict[MemberId, None]]]] = {}
         self._named: dict[tuple[MemberId, tuple[int, int]], tuple[Log, ...]] = {}  # by report: logs not passed then
@@ -181,7 +181,7 @@ class Merge:
 
     # --- reports ---
 
-    def heard(self, report: Report) -> bool:
+    def heard(self, report: LogReport) -> bool:
         """A report of a voter of a council of this generation; returns whether it is news."""
         number, voter = report.council, report.voter
         known = self.reports.setdefault(number, {})
@@ -273,10 +273,10 @@ class Merge:
                 self.purge()
         self.position = max(self.position, best)
 
-    def _quorum(self, number: int, reports: dict[MemberId, Report]) -> list[Report] | None:
+    def _quorum(self, number: int, reports: dict[MemberId, LogReport]) -> list[LogReport] | None:
         """The quorum of this council with the highest clock: that of the last one. A voter that has forgotten logs is
         heard only by those who are past them (rule T13)."""
-        have: list[Report] = []
+        have: list[LogReport] = []
         for report in sorted(reports.values(), key=lambda report: (-report.logs.clock, report.voter)):
             if report.logs.dropped > self.position:
                 continue
@@ -473,7 +473,7 @@ class TotalOrdering(TicketOrdering):
         if self.merge.gaps(log, upto):
             self.pursuits.want(*log, upto, now, holder=holder, at_once=True)
 
-    def on_report(self, report: Report) -> bool:
+    def on_report(self, report: LogReport) -> bool:
         """Rule T5. Returns whether it says something new."""
         generation = report.council >> GENERATION
         if generation > self.merge.generation:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, StrEnum
+from typing import Protocol
 
 import msgspec
 
 import whence.core.ring.messages as msg
 from whence.core.clock import NEVER, Entry, Incarnation, MemberId, Send
 from whence.core.clock.bounds import keep_last
-from whence.core.clock.logs import Lamport
+from whence.core.clock.logs import Lamport, LogReport, LogRow, Logs
 from whence.core.ring.config import RingConfig, between, distance
 
 
@@ -132,6 +133,28 @@ RingOutput = Send | Announce | Granted | BecameOwner | Lost | Released | Remembe
 Holders = tuple[msg.Holder, ...]
 
 MAX_HELD = 8  # lists an exclusion may need a quorum of; beyond it the last one is repeated until it is adopted
+
+
+class Logbook(Protocol):
+    """A voter's part in total order (`ring.logs`), as the council needs it."""
+
+    begun: Logs
+
+    def begin(self, council: int, logs: Logs) -> None: ...
+
+    def found(self, generation: int) -> Logs: ...
+
+    def now(self) -> Logs: ...
+
+    def save(self) -> None: ...
+
+    def lacking(self, rows: Iterable[LogRow], holder: MemberId | None) -> bool: ...
+
+    def vouched(self, holder: msg.Holder, seq: int, clock: int) -> None: ...
+
+    def report(self) -> LogReport | None: ...
+
+    def round(self) -> None: ...
 
 
 class Edge:

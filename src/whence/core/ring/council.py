@@ -22,7 +22,7 @@ from typing import Literal
 
 import whence.core.ring.messages as msg
 from whence.core.clock import NEVER, MemberId, address_of, any_life
-from whence.core.clock.logs import Lamport, Logs, Report
+from whence.core.clock.logs import Lamport, LogReport, Logs
 from whence.core.clock.logs import merged as merged_logs
 from whence.core.ring.base import Applicant, Founding, Ring, agreed_epoch
 from whence.core.ring.config import RingConfig, between, distance
@@ -31,6 +31,7 @@ from whence.core.ring.context import (
     Context,
     Edge,
     Excluded,
+    Logbook,
     Memory,
     Rejected,
     Remember,
@@ -40,7 +41,6 @@ from whence.core.ring.context import (
     Vote,
     floor_of,
 )
-from whence.core.ring.logs import Archive, LogKeeper
 
 NONE = msg.Council(0, (), ())
 """No council is known."""
@@ -214,7 +214,7 @@ class CouncilLease:
 
 
 NO_BALLOT = msg.Ballot(0, "")
-_LEADING = msg.Prepare | msg.Higher | msg.Accept | msg.Close | msg.End
+_LEADING = msg.Prepare | msg.Higher | msg.Accept | msg.CloseLog | msg.EndLog
 
 
 @dataclass
@@ -272,7 +272,7 @@ class Voting:
         self.still_until: int | None = None  # PREPARE was answered: until then it stands still (rule C8)
         self.closed_at = 0  # when it accepted the next council
         self.early: list[tuple[MemberId, msg.Sit]] = []
-        self.logs: LogKeeper | None = None  # where there is total order
+        self.logs: Logbook | None = None  # where there is total order
         councils.when_new.append(self._retire)
 
     @property
@@ -1044,16 +1044,14 @@ class CouncilRing(Ring):
         applicant.epoch_ends = False
         self.dispatch(self.voting, self.seat, self.reading, self.reform)
 
-    def keep_logs(self, archive: Archive) -> LogKeeper:
+    def keep(self, logs: Logbook) -> None:
         """There is total order, and this process may be a voter."""
-        logs = LogKeeper(self.ctx, self.councils, self.voting, self.reform, archive)
         self.voting.logs = logs
         self.dispatch(self.voting, self.seat, self.reading, self.reform, logs)
-        return logs
 
-    def report(self, now: int) -> tuple[Report | None, list[RingOutput]]:
+    def report(self, now: int) -> tuple[LogReport | None, list[RingOutput]]:
         """What this voter has to tell of logs (docs/total.md, rule T5), and what goes before it."""
-        found: list[Report | None] = [None]
+        found: list[LogReport | None] = [None]
         outputs = self._step(now, lambda: found.append(self.voting.logs.report() if self.voting.logs else None))
         return found[-1], outputs
 

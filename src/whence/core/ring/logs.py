@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
 from whence.core.clock.event import LAST, Log
-from whence.core.clock.logs import NO_TURN, LogRow, Logs, Report, Turn
+from whence.core.clock.logs import NO_TURN, LogReport, LogRow, Logs, Turn
 from whence.core.ring.context import Context, Remember
-
-if TYPE_CHECKING:
-    from whence.core.ring.council import Councils, Reform, Voting
+from whence.core.ring.council import CouncilRing, Councils, Reform, Voting
 
 WRITE_AHEAD = 1 << 16
 """How far ahead of the clock the disk has it (rule T11)."""
@@ -56,7 +54,7 @@ class Archive(Protocol):
 
 
 @dataclass
-class Closing:
+class _Closing:
     """One attempt to close a log (rule T8)."""
 
     council: int
@@ -86,7 +84,7 @@ class LogKeeper:
         self.whole = False  # it holds what its council began with
         self.changed = True  # since the last report
         self.reported = -1  # the clock of the last report
-        self.attempts: dict[Log, Closing] = {}
+        self.attempts: dict[Log, _Closing] = {}
         self.urge: dict[Log, int] = {}  # rounds for which a log should be closed: the next voter tries a round later
         self._highest: dict[Log, int] = {}  # ballots heard of
         self._serial = 0
@@ -159,7 +157,7 @@ class LogKeeper:
         if log not in self.rows:
             self._put(LogRow(*log))
 
-    def report(self) -> Report | None:
+    def report(self) -> LogReport | None:
         """Rule T5: all of it, in one message. None: it may not speak, or has nothing new to say."""
         if not self.speaks():
             return None
@@ -180,7 +178,7 @@ class LogKeeper:
             self.save()
         self.changed, self.reported = False, self.lamport.now
         self._serial += 1
-        return Report(self.number, self.councils.me.member, self._serial, self.now())
+        return LogReport(self.number, self.councils.me.member, self._serial, self.now())
 
     # --- closing (rule T8) ---
 
@@ -215,10 +213,10 @@ class LogKeeper:
             self._end(log, known)
             return
         turn = (max(row.promised[0], self._highest.get(log, 0)) + 1, self.councils.me.member)
-        self.attempts[log] = Closing(book.number, turn)
-        self.councils.tell_all(msg.Close(book.number, msg.Tenure(*log), turn))
+        self.attempts[log] = _Closing(book.number, turn)
+        self.councils.tell_all(msg.CloseLog(book.number, msg.Tenure(*log), turn))
 
-    def on_close(self, sender: MemberId, m: msg.Close) -> None:
+    def on_close_log(self, sender: MemberId, m: msg.CloseLog) -> None:
         book, log = self.voting.book, (m.tenure.ticket, m.tenure.inc)
         if book is None or book.number != m.council or not self.speaks() or self._runs(log) or self._forgotten(log):
             return
@@ -228,7 +226,7 @@ class LogKeeper:
                 row = row._replace(ack=max(row.ack, self.archive.holds(log)))
             row = row._replace(promised=m.turn)
             self._promise(row)
-        self.councils.answer(sender, msg.Closed(m.council, self.councils.me.member, m.turn, row))
+        self.councils.answer(sender, msg.ClosedLog(m.council, self.councils.me.member, m.turn, row))
 
     def _promise(self, row: LogRow) -> None:
         """It acknowledges no more of the log, and never vouches for the tenure again."""
@@ -242,7 +240,7 @@ class LogKeeper:
     def _forgotten(self, log: Log) -> bool:
         return log[1] < self.floors.get(log[0], 0)
 
-    def on_closed(self, sender: MemberId, m: msg.Closed) -> None:
+    def on_closed_log(self, sender: MemberId, m: msg.ClosedLog) -> None:
         """A promise; of a quorum, the end with the highest ballot, else all that any of them holds."""
         log = m.row.log
         p, book = self.attempts.get(log), self.voting.book
@@ -262,11 +260,11 @@ class LogKeeper:
                 self.archive.want(log, p.end, self.ctx.now, voter)
         self._end(log, p)
 
-    def _end(self, log: Log, p: Closing) -> None:
+    def _end(self, log: Log, p: _Closing) -> None:
         assert p.end is not None
-        self.councils.tell_all(msg.End(p.council, msg.Tenure(*log), p.turn, p.end))
+        self.councils.tell_all(msg.EndLog(p.council, msg.Tenure(*log), p.turn, p.end))
 
-    def on_end(self, sender: MemberId, m: msg.End) -> None:
+    def on_end_log(self, sender: MemberId, m: msg.EndLog) -> None:
         """It accepts only what it holds."""
         book, log = self.voting.book, (m.tenure.ticket, m.tenure.inc)
         if book is None or book.number != m.council or not self.speaks() or self._forgotten(log):
@@ -292,3 +290,10 @@ class LogKeeper:
                 del table[log]
         if len(self.attempts) > self.MAX_ATTEMPTS:
             self.attempts.clear()
+
+
+def keep_logs(ring: CouncilRing, archive: Archive) -> LogKeeper:
+    """This process keeps logs whenever it is a voter."""
+    logs = LogKeeper(ring.ctx, ring.councils, ring.voting, ring.reform, archive)
+    ring.keep(logs)
+    return logs

@@ -443,14 +443,14 @@ class Begin(_Message, frozen=True, tag=112):
 # --- closing a log (docs/total.md, rule T8) ---
 
 
-class Close(_InCouncil, frozen=True, tag=113):
+class CloseLog(_InCouncil, frozen=True, tag=113):
     """Nobody vouches for this tenure: I want to close its log. What do you hold of it?"""
 
     tenure: Tenure
     turn: Turn
 
 
-class Closed(_InCouncil, frozen=True, tag=114):
+class ClosedLog(_InCouncil, frozen=True, tag=114):
     """This is what I hold of it, and the closing that I have promised: `turn`, or a higher one."""
 
     voter: MemberId
@@ -458,7 +458,7 @@ class Closed(_InCouncil, frozen=True, tag=114):
     row: LogRow
 
 
-class End(_InCouncil, frozen=True, tag=115):
+class EndLog(_InCouncil, frozen=True, tag=115):
     """Let the log end here."""
 
     tenure: Tenure
@@ -473,7 +473,7 @@ _Lease = Poll | Alive | Update | AckUpdate
 _Excluding = Exclude | AckExclude | ReqCoord | AckCoord | NackCoord | Cancel
 _Seats = Sit | Vouch | Read | Seats | Claim | Agree | Vacate | Known
 _Reform = Attend | Volunteer | Missing | Prepare | Promise | Higher | Accept | Accepted | Begin
-_Closings = Close | Closed | End
+_Closings = CloseLog | ClosedLog | EndLog
 CouncilMessage = _Seats | _Reform | _Closings
 RingMessage = _Applying | _Edges | _Leaving | _Lease | _Excluding | CouncilMessage
 
@@ -533,7 +533,7 @@ def check_voter(sender: MemberId, message: RingMessage) -> None:
     """Raise BadMessage when somebody speaks for a voter at another address."""
     if isinstance(message, Volunteer):
         voter = message.as_voter.member
-    elif isinstance(message, _FromVoter | Attend | Promise | Accepted | Closed):
+    elif isinstance(message, _FromVoter | Attend | Promise | Accepted | ClosedLog):
         voter = message.voter
     else:
         return
