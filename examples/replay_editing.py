@@ -19,9 +19,9 @@ from typing import Any
 
 import whence
 from whence.errors import WhenceError
+from whence.lab.replay import NAME, Author, Recording, session
 from whence.live.objects import Objects
 from whence.live.objects.live import as_event
-from whence.live.objects.replay import NAME, Author, Recording, session
 from whence.testing import Faults, MemoryNetwork
 
 SECRET = "anything will do on loopback"

@@ -21,9 +21,9 @@ from soak.editor import LIMIT_S, Editing
 from soak.verdict import tell
 from whence.audit.judge import judge
 from whence.audit.judge.promises import REUSED_ID
+from whence.lab.replay import session
 from whence.live.fleet.fleet import Fleet
 from whence.live.fleet.task import MemberSpec
-from whence.live.objects.replay import session
 
 ROOT = Path(__file__).parent.parent
 

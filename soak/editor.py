@@ -8,11 +8,11 @@ from typing import Any
 
 from examples.replay_editing import Reader
 
+from whence.lab.replay import NAME, Author, session
 from whence.live.fleet.channel import Channel, program
 from whence.live.fleet.member import joined
 from whence.live.fleet.task import Task
 from whence.live.objects import Objects
-from whence.live.objects.replay import NAME, Author, session
 
 LIMIT_S = 240.0
 

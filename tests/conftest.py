@@ -61,6 +61,7 @@ TOGETHER = {
     "tests/audit/conform/test_cli.py": "one run of all bad adapters",
     "tests/audit/conform/test_suite.py": "one run of all mistakes",
     "tests/audit/report/test_browser.py": "one browser",
+    "tests/live/web/test_browser.py": "one browser",
 }
 """Tests that run on one worker, by the beginning of their path, and why: what they share is made once for each worker.
 The scheduler begins with the groups that have most tests, so that none of them is left for the end."""

@@ -22,7 +22,7 @@ RULE_OF = re.compile(r"((?:[\w-]+/)+[\w-]+\.py)`?, rule (\d+)")
 RULES = re.compile(r"\b[Rr]ules? (C?\d+(?:(?:-| to |, | and |, and )C?\d+)*)")
 SECTION = re.compile(r"\bsections? \d[\d.]*")
 NUMBERED = re.compile(r"^(?:(\d+)\. |\*\*(C\d+)\b)", re.M)
-NOT_OURS = {"anchor.py", "chat_app.py", "job.py", "stock.py", "till.py"}
+NOT_OURS = {"anchor.py", "room_app.py", "job.py", "stock.py", "till.py"}
 """Files that the reader of a page is to write."""
 CITES = re.compile(rf"\.md\b|\.py\b|\b[Rr]ules? C?\d|\bsections? \d|{PATH.pattern}")
 

@@ -13,9 +13,7 @@ from typing import Any
 from whence.cli.connect import Notices, joining, rekey_on_hangup, run_until_stopped, tell_council
 from whence.errors import UsageError
 from whence.live.net.transport import parse_address, show_address
-from whence.live.web.app import Authorize, Receive, Rights, Rooms, Scope, Send, Visit, anyone, rooms
-
-WHAT = ("read", "publish")
+from whence.live.web.app import Authorize, Receive, Rights, Rooms, Scope, Send, anyone, rooms
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -29,8 +27,7 @@ def serve(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace) -> int:
     notice = Notices(args.json)
-    authorize = anyone if args.tokens is None else by_token(args.tokens)
-    app = rooms(joining(args), authorize=authorize, origins=args.origin or None)
+    app = rooms(joining(args), authorize=by_token(args.tokens), origins=args.origin or None)
     async with app:
         with listening(args.http) as sock:
             scheme = "https" if args.https else "http"
@@ -96,17 +93,15 @@ class Site:
         return found if found.is_relative_to(self._directory) and found.is_file() else None
 
 
-def by_token(path: Path) -> Authorize:
+def by_token(path: Path | None) -> Authorize:
     """Rights by a file of lines `TOKEN USER`, or `TOKEN USER read` for those who may not publish."""
+    if path is None:
+        return anyone
     found: dict[str, Rights] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         words = line.split()
         if words and not line.startswith("#"):
-            if len(words) not in (2, 3) or words[2:] not in ([], [WHAT[0]], [WHAT[1]]):
+            if len(words) not in (2, 3) or words[2:] not in ([], ["read"]):
                 raise UsageError(f"{path}, line {number}: want TOKEN USER, or TOKEN USER read")
-            found[words[0]] = Rights(words[1], publish=words[2:] != [WHAT[0]])
-
-    def authorize(request: Visit) -> Rights | None:
-        return found.get(request.token)
-
-    return authorize
+            found[words[0]] = Rights(words[1], publish=len(words) == 2)
+    return lambda visit: found.get(visit.token)

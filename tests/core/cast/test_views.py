@@ -339,6 +339,28 @@ def test_a_liar_that_says_again_and_again_that_others_have_left_is_believed_once
     assert C not in node.members(), "it says so itself"
 
 
+@BOTH
+def test_a_liar_that_tells_each_of_two_that_the_other_has_left_parts_them_once(view: str) -> None:
+    """Neither knows the other any more, so neither would speak to the other, and all others may be told the same."""
+    nodes = {m: make(m, config(view=view), random.Random(m)) for m in (A, C)}
+    for me, node in nodes.items():
+        node.start([m for m in (A, B, C) if m != me], 0, True)
+    apart = 0
+    for _ in range(200):
+        post: list[tuple[str, Send]] = []
+        for me, node in nodes.items():
+            other = C if me == A else A
+            node.receive(B, Gossip(members=((B, 0),), unsubs=((other, 0),)), 0)
+            post += [(me, o) for o in node.wake(node.wake_at, None) if isinstance(o, Send)]
+            apart += other not in node.members()
+        for sender, step in post:
+            if step.to in nodes:
+                more = nodes[step.to].receive(sender, step.message, 0)
+                post += [(step.to, o) for o in more if isinstance(o, Send)]
+    assert apart <= 2 * (LATE + 2), apart
+    assert A in nodes[C].members() and C in nodes[A].members()
+
+
 # Partitions
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from whence.live.objects.replay import Recording
+from whence.lab.replay import Recording
 
 
 def small() -> Recording:
-    from whence.live.objects.replay import Txn
+    from whence.lab.replay import Txn
 
     a = [
         Txn((0, 0, 0), [(0, 0, "hello")]),

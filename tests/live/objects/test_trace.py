@@ -13,8 +13,8 @@ from tests.data import recorded
 from tests.live.objects.net import ObjectsNet
 from tests.live.objects.recordings import small
 from whence.errors import UsageError
+from whence.lab.replay import NAME, Author, Recording, load, synthetic
 from whence.live.objects import events_of
-from whence.live.objects.replay import NAME, Author, Recording, load, synthetic
 
 pytest.importorskip("pycrdt")
 

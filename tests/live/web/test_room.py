@@ -14,7 +14,7 @@ from whence.live.objects import Objects, StampedEvent
 from whence.live.objects.kernel import Add, EventStamp, Set, encode, encode_value
 from whence.live.web import room as rooms
 from whence.live.web.room import Room
-from whence.live.web.words import Close, Closing, Operated, Position, Posted
+from whence.live.web.words import CloseCode, HangUp, Position, Spoken
 
 INC = 1 << 48 | 1
 
@@ -60,7 +60,7 @@ class Client:
 class Worker:
     """Delivers the events of all chains in an order of its own, each after those before it of the same client."""
 
-    def __init__(self, chains: list[list[tuple[StampedEvent, Posted | Operated]]]) -> None:
+    def __init__(self, chains: list[list[tuple[StampedEvent, Spoken]]]) -> None:
         self.room = Room("r", Objects())
         self.position = Position()
         self.left = [list(chain) for chain in chains]
@@ -81,15 +81,15 @@ def test_a_client_that_wanders_gets_everything_once_and_ends_as_the_workers(seed
     """Three workers deliver the events of two publishers in different orders. One publisher was cut off at some time,
     and sent all since an earlier number again through another ticket: copies, with other stamps."""
     rng = random.Random(seed)
-    chains: list[list[tuple[StampedEvent, Posted | Operated]]] = [[], [], []]
+    chains: list[list[tuple[StampedEvent, Spoken]]] = [[], [], []]
     for total in range(1, 60):
         name = rng.choice("xy")
         mine = chains["xy".index(name)]
         n = len(mine) + 1
-        said: Posted | Operated = rng.choice([
-            Posted("r", name, "u", n, b'"%d"' % total),
-            Operated("r", name, "u", n, write("k", total)),
-            Operated("r", name, "u", n, encode(Add("r/hits", total))),
+        said: Spoken = rng.choice([
+            Spoken("r", name, "u", n, b'"%d"' % total),
+            Spoken("r", name, "u", n, write("k", total)),
+            Spoken("r", name, "u", n, encode(Add("r/hits", total))),
         ])  # fmt: skip
         mine.append((at("xy".index(name), n, total + rng.randrange(50)), said))
     for _, said in chains[0][rng.randrange(len(chains[0])) :]:
@@ -114,7 +114,7 @@ def test_a_client_that_wanders_gets_everything_once_and_ends_as_the_workers(seed
 
 def posts(room: Room, first: int, last: int, ticket: int = 0) -> None:
     for n in range(first, last + 1):
-        room.take(at(ticket, n), Posted("r", "x", "u", n, b"1"), n)
+        room.take(at(ticket, n), Spoken("r", "x", "u", n, b"1"), n)
 
 
 def test_a_cursor_from_before_the_log_is_expired_and_a_newer_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,17 +166,17 @@ def test_what_is_no_operation_is_named() -> None:
         ["set", "s", 1, 2], ["set", "s", "k"], ["add", "c", "1"], ["add", "c", 1 << 70], ["edit", "d", "AAAA!"],
         ["edit", "d", "c3R1ZmY="], ["no", "s", "k"], ["set", "s" * 200, "k", 1], ["set", "s", "", 1], [1, 2, 3],
     ):  # fmt: skip
-        with pytest.raises(Closing) as said:
+        with pytest.raises(HangUp) as said:
             room.operation(words)
-        assert said.value.code == Close.NONSENSE, words
-    with pytest.raises(Closing) as said:
+        assert said.value.code == CloseCode.NONSENSE, words
+    with pytest.raises(HangUp) as said:
         room.operation(["set", "s", "k", "x" * 20_000])
-    assert said.value.code == Close.FULL
+    assert said.value.code == CloseCode.FULL
 
 
 def test_an_operation_on_another_rooms_object_changes_nothing() -> None:
     room = Room("r", Objects())
     other = encode(Set("q/scores", "k", msgspec.Raw(encode_value(1))))
-    entry = room.take(at(0, 1), Operated("r", "x", "u", 1, other), 1)
+    entry = room.take(at(0, 1), Spoken("r", "x", "u", 1, other), 1)
     assert entry is not None and json.loads(entry.text)["o"] == ["none"], "its client gets its receipt"
     assert room.objects.registers("q/scores").items() == []

@@ -11,13 +11,11 @@ from whence.live.objects.kernel import EventStamp
 from whence.live.web.words import (
     KEPT,
     MAX_WORD,
-    Close,
-    Closing,
-    Operated,
+    CloseCode,
+    HangUp,
     Position,
-    Posted,
-    Present,
     Pub,
+    Spoken,
     heard,
     name_of,
     payload_of,
@@ -58,26 +56,26 @@ def test_of_old_tenures_everything_was_given() -> None:
      '{"t":"hello","v":1,"key":"short"}', '{"t":"took","k":-1}', "\ud800", "[" * 5000, '{"t":"rows","r":[[1,2,3,4]]}'],
 )  # fmt: skip
 def test_nonsense_is_named(text: str) -> None:
-    with pytest.raises(Closing) as said:
+    with pytest.raises(HangUp) as said:
         heard(text.encode("utf-8", "surrogatepass"))
-    assert said.value.code == Close.NONSENSE
+    assert said.value.code == CloseCode.NONSENSE
 
 
 def test_too_much_is_named_before_it_is_read() -> None:
-    with pytest.raises(Closing) as said:
+    with pytest.raises(HangUp) as said:
         heard("x" * (MAX_WORD + 1))
-    assert said.value.code == Close.TOO_LARGE
+    assert said.value.code == CloseCode.TOO_LARGE
     assert isinstance(heard('{"t":"pub","n":1,"d":{"a":[1,2]}}'), Pub)
 
 
 @pytest.mark.parametrize("cursor", [{"x": 1}, {"1:2": 3}, {"a:1.0.1": 3}, {"1:1.0.99999999": 3}])
 def test_a_cursor_that_is_none_is_named(cursor: dict[str, int]) -> None:
-    with pytest.raises(Closing, match="not a cursor"):
+    with pytest.raises(HangUp, match="not a cursor"):
         Position.parse(cursor)
 
 
 def test_what_workers_publish_is_read_and_nothing_else_is() -> None:
-    for said in (Posted("r", "n", "u", 1, b"{}"), Operated("r", "n", "u", 2, b"op"), Present("r", "n", "u", b"")):
+    for said in (Spoken("r", "n", "u", 1, b"{}"), Spoken("r", "n", "u", 0, b"")):
         assert said_in(payload_of(said)) == said
     for payload in (b"", b"hello", b"\x0e\x01", b"\x0e\x02" + payload_of(said)[2:], payload_of(said)[:-1]):
         assert said_in(payload) is None

@@ -173,6 +173,7 @@ class Dissemination(ABC):
         self.stats.rounds += 1
         self._digest = None if isinstance(digest, tuple) else digest
         self.view.tick(slept + 1, out)
+        self._ask(out)
         self._gossip(None, digest, self.view.unsubs(), out)
         for contact in pick(self._contacts, 1, self.rng):
             self._subscribe(contact, out)
@@ -240,6 +241,10 @@ class Dissemination(ABC):
     def _hear(self, sender: MemberId, members: Sequence[msg.Aged], out: list[msg.CastOutput]) -> None:
         """A peer's entries; what is new in them is asked at once."""
         self.view.merge(members[: self.config.max_welcome], out, sender)
+        self._ask(out)
+
+    def _ask(self, out: list[msg.CastOutput]) -> None:
+        """Those that others speak of are asked themselves."""
         if self.view.unasked:
             unasked, self.view.unasked = self.view.unasked, []
             self._send(unasked, msg.Subscribe(1), out)

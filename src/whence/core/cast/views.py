@@ -18,7 +18,8 @@ entries counts. Rules:
 5. In a full view names are earned: what others say of an unknown member is a **hint**. It is asked (SUBSCRIBE), and a
    member once it has spoken itself. Nobody draws from hints or passes them on, and one teller has at most
    `HINTS_EACH` of them open, so a liar cannot fill views with invented members. lpbcast's view is hearsay by design.
-6. Whoever denied by word of its own that it has left is not buried again by hearsay while it speaks.
+6. Whoever is said to have left is asked after `LATE` rounds: of two that were told so of each other neither would speak
+   first. Whoever denied it by word of its own is not buried by hearsay again.
 
 lpbcast has no ages and no expiry: a crashed process stays in the views until it is evicted by chance.
 """
@@ -110,6 +111,7 @@ class View(ABC):
         self.unasked: list[MemberId] = []  # hints that nobody was asked about yet
         self._open: dict[MemberId, int] = {}  # teller -> its hints
         self._denied: dict[str, int] = {}  # address -> the boot that has denied to have left (rule 6)
+        self._doubted: dict[MemberId, int] = {}  # members of which only others say so -> the round to ask them in
         self._taken: dict[str, int] = {}  # address -> the round in which its member was added
         self._address, boot = parts(me)
         self._future = boot + FUTURE
@@ -294,10 +296,12 @@ class View(ABC):
             if address == self._address or age >= self._expire or boot > self._future:
                 continue
             tomb = self.gone.get(address)
-            speaks = self.round - self.spoken.get(address, (0, -LATE - 1))[1] <= LATE
-            if member != teller and speaks and self._denied.get(address) == boot:
+            if member != teller and self._denied.get(address) == boot:
                 self.stats.refused += 1
             elif tomb is None or boot > tomb.boot or (boot == tomb.boot and not tomb.left):
+                if member != teller and self.at.get(address) == member:
+                    self._doubted[member] = self.round + LATE + 1
+                    keep_last(self._doubted, self.config.unsubs_size)
                 self._bury(member, self.round - age, True, out)
 
     def remove(self, member: MemberId, out: list[CastOutput]) -> None:
@@ -339,6 +343,9 @@ class View(ABC):
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
         """Rounds have passed, more than one after a pause: everything is that much older (rule 1)."""
         self.round += rounds
+        for member in [m for m, at in self._doubted.items() if at <= self.round]:
+            del self._doubted[member]
+            self.unasked.append(member)
         for member in [m for m, (_, born) in self.hints.items() if self.round - born >= self._expire]:
             self._unhint(member)
             if len(self.lost) < self.config.lost_size // 2:  # the rest is for those that were members

@@ -67,7 +67,7 @@ class RunOptions(msgspec.Struct):
     tell: Callable[[float, str], None] | None = None
     data: str = ""
     """A file with an editing session, for the experiment that uses one. Empty: see
-    `whence.live.objects.replay.session`."""
+    `whence.lab.replay.session`."""
 
     def say(self, share: float, what: str) -> None:
         """Report progress: the share that is done, and the current step."""

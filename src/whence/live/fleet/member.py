@@ -123,6 +123,8 @@ class Application:
         self.rng = rng
         self.latency = Latency()
         self.hushed = asyncio.Event()
+        self.tap: Callable[[Event], object] = lambda event: None
+        """Told of each event that is read."""
         self.checks = wishes(cluster, bool(task.contacts), spec.rate > 0)
         self._answers = 0
         self._heard = asyncio.Event()
@@ -136,6 +138,7 @@ class Application:
         async for event in self.cluster.events():
             if seen is not None:
                 os.write(seen, event.id.encode() + b"\n")
+            self.tap(event)
             if event.origin != self.cluster.me:
                 self._hear(event)
 

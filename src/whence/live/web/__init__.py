@@ -13,8 +13,8 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "app": "Visit Rights Rooms anyone rooms",
-        "words": "Close",
+        "words": "CloseCode",
     },
 )
 
-__all__ = ["Close", "Rights", "Rooms", "Visit", "anyone", "rooms"]
+__all__ = ["CloseCode", "Rights", "Rooms", "Visit", "anyone", "rooms"]

@@ -14,9 +14,10 @@ import contextlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -24,30 +25,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from whence.errors import ClusterClosed, UsageError
 from whence.live.metrics import health
+from whence.live.web import words
 from whence.live.web.hub import Guest, Hub
 from whence.live.web.room import Room, checked_json
-from whence.live.web.words import (
-    MAX_PRESENCE,
-    VERSION,
-    ClientWord,
-    Close,
-    Closing,
-    Hello,
-    Here,
-    Operate,
-    Operated,
-    Position,
-    Posted,
-    Present,
-    Pub,
-    Rows,
-    Took,
-    checked_room,
-    events_word,
-    heard,
-    name_of,
-    text_of,
-)
+from whence.live.web.words import CloseCode, HangUp, Position, Spoken, text_of
 
 if TYPE_CHECKING:
     from whence.live.api import Cluster, Join
@@ -106,20 +87,32 @@ def anyone(request: Visit) -> Rights:
     return Rights(request.token[:64] or "guest")
 
 
-@dataclass(eq=False)
 class Rooms:
-    """The application of one worker, which is a member of the cluster while it is entered."""
+    """The rooms of a cluster, as an ASGI application: `whence.web.rooms(whence.join(..., order="reliable"), ...)`. Its
+    worker is a member of the cluster while it is entered."""
 
-    hub: Hub
-    authorize: Authorize
-    origins: Sequence[str] | None = None
-    max_clients: int = 10_000
-    max_strangers: int = 512
-    counts: dict[str, int] = field(default_factory=dict)
-    _clients: int = 0
-    _strangers: int = 0
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _memo: tuple[object, str] = ((), "")
+    def __init__(
+        self,
+        cluster: Join,
+        *,
+        authorize: Authorize,
+        origins: Sequence[str] | None = None,
+        copies: int = 2,
+        max_clients: int = 10_000,
+        max_strangers: int = 512,
+    ) -> None:
+        """`authorize`: from a `Visit` to `Rights`, or None; may be an `async def`. `origins`: pages of which origins
+        may connect; "*": all; by default those of the host that they connect to. `copies`: members that hold an event
+        before clients get it; 1: a crash may take back what they have seen. `max_clients`: connections at a time, and
+        `max_strangers` that have not said who they are."""
+        self.hub = Hub(cluster, copies)
+        self.authorize = authorize
+        self.origins = origins
+        self.limits = (max_clients, max_strangers)
+        self._ends: Counter[str] = Counter()
+        self._clients = self._strangers = 0
+        self._lock = asyncio.Lock()
+        self._memo: tuple[object, str] = ((), "")
 
     async def __aenter__(self) -> Self:
         await self.hub.__aenter__()
@@ -139,14 +132,9 @@ class Rooms:
         """The member that this worker is."""
         return self.hub.cluster
 
-    async def publish(self, room: str, value: object, *, user: str = "") -> None:
-        """Publish an event of the application itself: a JSON value."""
-        await self.hub.post(room, value, user)
-
     def stats(self) -> dict[str, int]:
-        """Counters: connections by how they ended, and events."""
-        now = {"web.clients": self._clients, "web.strangers": self._strangers, "web.rooms": len(self.hub.rooms)}
-        return {**self.hub.counts, **self.counts, **now}
+        """Connections now, and how others have ended."""
+        return {"clients": self._clients, "strangers": self._strangers, "rooms": len(self.hub.rooms), **self._ends}
 
     # -- ASGI ---------------------------------------------------------------------------------------------------
 
@@ -207,7 +195,7 @@ class Rooms:
             self._strangers -= session.stranger
             self._clients -= not session.stranger
         if ended is not None:
-            self.counts[f"web.{ended.code.name.lower()}"] = self.counts.get(f"web.{ended.code.name.lower()}", 0) + 1
+            self._ends[ended.code.name.lower()] += 1
             with contextlib.suppress(Exception):  # the server says in its own way that the client has gone
                 reason = str(ended).encode()[:120].decode(errors="ignore")
                 await send({"type": "websocket.close", "code": int(ended.code), "reason": reason})
@@ -215,28 +203,28 @@ class Rooms:
     # -- who comes in -------------------------------------------------------------------------------------------
 
     def admit(self, scope: Scope, headers: dict[str, str]) -> None:
-        """Raise `Closing` for a foreign page, and when there are too many."""
+        """Raise `HangUp` for a foreign page, and when there are too many."""
         origin = headers.get("origin")
         if origin is not None and not self._known(origin, headers.get("host", "")):
-            raise Closing(Close.ORIGIN, f"pages of {origin[:80]} may not connect here")
-        if self._strangers > self.max_strangers or self._clients >= self.max_clients:
-            raise Closing(Close.TOO_MANY, "this worker has as many connections as it may have")
+            raise HangUp(CloseCode.ORIGIN, f"pages of {origin[:80]} may not connect here")
+        if self._strangers > self.limits[1] or self._clients >= self.limits[0]:
+            raise HangUp(CloseCode.TOO_MANY, "this worker has as many connections as it may have")
         if not self.hub.open:
-            raise Closing(Close.LEAVING, "this worker has left its cluster")
+            raise HangUp(CloseCode.LEAVING, "this worker has left its cluster")
 
     def _known(self, origin: str, host: str) -> bool:
         if self.origins is None:
             return urlsplit(origin).netloc == host
         return "*" in self.origins or origin in self.origins
 
-    async def let_in(self, room: str, hello: Hello, scope: Scope, headers: dict[str, str]) -> Rights:
-        """What the application says; raises `Closing`."""
+    async def let_in(self, room: str, hello: words.Hello, scope: Scope, headers: dict[str, str]) -> Rights:
+        """What the application says; raises `HangUp`."""
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
         client = scope.get("client") or ("", 0)
         found = self.authorize(Visit(room, hello.token, headers, query, str(client[0])))
         rights = await found if isawaitable(found) else found
         if rights is None or not rights.read:
-            raise Closing(Close.REFUSED, f"you may not come into {room!r}")
+            raise HangUp(CloseCode.REFUSED, f"you may not come into {room!r}")
         return rights
 
     def welcomed(self) -> None:
@@ -248,7 +236,7 @@ class Rooms:
         """The word with these entries. Many clients get the same one after another: it is made once."""
         if self._memo[0] != (key := (id(room), start, end)):
             texts = [entry.shown(False) for entry in room.log[start - room.base : end - room.base]]
-            self._memo = key, events_word(texts)
+            self._memo = key, words.events_word(texts)
         return self._memo[1]
 
 
@@ -256,7 +244,7 @@ class Session(Guest):
     """One connection."""
 
     def __init__(self, rooms: Rooms, scope: Scope, path: str, receive: Receive, send: Send) -> None:
-        super().__init__("")
+        super().__init__()
         self.stranger = True
         self._rooms = rooms
         self._hub = rooms.hub
@@ -264,7 +252,6 @@ class Session(Guest):
         self._path = path
         self._receive = receive
         self._send = send
-        self._ending: Closing | None = None
         self._room: Room
         self._rights = Rights("")
         self._at = 0
@@ -276,21 +263,17 @@ class Session(Guest):
         self._full_since = 0.0
         self._behind = self._present = False
 
-    def end(self, code: Close, why: str) -> None:
-        self._ending = self._ending or Closing(code, why)
-        self.wake.set()
-
-    async def serve(self) -> Closing | None:
+    async def serve(self) -> HangUp | None:
         """From the hello to the end; returns why it is to be closed, None if the client has closed it."""
         try:
             await self._enter()
-        except Closing as error:
+        except HangUp as error:
             return error
         except _Gone:
             return None
         except (UsageError, ClusterClosed) as error:
-            return Closing(Close.NONSENSE if isinstance(error, UsageError) else Close.LEAVING, str(error))
-        forget = self._hub.listen(self._room, self)
+            return HangUp(CloseCode.NONSENSE if isinstance(error, UsageError) else CloseCode.LEAVING, str(error))
+        forget = self._hub.welcome(self._room, self)
         work = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell())]
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
@@ -307,34 +290,36 @@ class Session(Guest):
     async def _enter(self) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._scope["headers"]}
         self._rooms.admit(self._scope, headers)
-        name = checked_room(self._path)
+        name = words.checked_room(self._path)
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = await self._hear()
-                if not isinstance(hello, Hello) or hello.v != VERSION:
-                    raise Closing(Close.NONSENSE, f"the first word is a hello of version {VERSION}")
+                if not isinstance(hello, words.Hello) or hello.v != words.VERSION:
+                    raise HangUp(CloseCode.NONSENSE, f"the first word is a hello of version {words.VERSION}")
                 self._rights = await self._rooms.let_in(name, hello, self._scope, headers)
         except TimeoutError:
-            raise Closing(Close.HALF_OPEN, f"no hello within {HELLO_S:g} s") from None
-        self.name = name_of(self._rights.user, hello.key)
+            raise HangUp(CloseCode.HALF_OPEN, f"no hello within {HELLO_S:g} s") from None
+        self.name = words.name_of(self._rights.user, hello.key)
         if hello.me not in ("", self.name):
-            raise Closing(Close.IMPOSTOR, f"this is not the key of {hello.me}")
+            raise HangUp(CloseCode.IMPOSTOR, f"this is not the key of {hello.me}")
         room = self._hub.room(name)
         if room is None:
-            raise Closing(Close.TOO_MANY, "there are as many rooms as there may be")
+            raise HangUp(CloseCode.TOO_MANY, "there are as many rooms as there may be")
         self._room = room
         self._rooms.welcomed()
         self.stranger = False
         await self._welcome(hello)
 
-    async def _welcome(self, hello: Hello) -> None:
+    async def _welcome(self, hello: words.Hello) -> None:
         """Go on from the cursor, or from the state of the room."""
         why = "new"
         if hello.cursor is not None:
             cursor, why = Position.parse(hello.cursor), "another cluster"
             if hello.run == self._hub.cluster._node.run:
-                if not await self._hub.covers(cursor, PATIENCE_S):
-                    raise Closing(Close.FUTURE, f"{PATIENCE_S:g} s long nothing was heard of events that you have")
+                if not await self._hub.until(lambda: self._hub.position.covers(cursor), PATIENCE_S):
+                    raise HangUp(
+                        CloseCode.FUTURE, f"{PATIENCE_S:g} s long nothing was words.heard of events that you have"
+                    )
                 why = "expired"
                 if (resumed := self._room.resume(cursor)) is not None:
                     self._at, self._has, self._again = resumed
@@ -350,9 +335,10 @@ class Session(Guest):
         word = self._about(why) | {
             "cursor": hub.position.text(),
             "state": room.contents(),
-            "token": hub.token(room),
+            "token": "" if room.fresh else f"{hub.cluster.me} {hub.read}",
         }
-        await hub.shown(hub.read)
+        read = hub.read
+        await hub.until(lambda: hub.committed >= read)
         await self._say(**word)
         self.wake.set()
 
@@ -365,72 +351,70 @@ class Session(Guest):
             "publish": self._rights.publish,
             "run": self._hub.cluster._node.run,
             "worker": self._hub.cluster.me,
-            "last": self._room.last.get(self.name, 0),
+            "last": self._last(),
             "traced": self._hub.traced,
         }
 
     # -- what the client says -----------------------------------------------------------------------------------
 
-    async def _hear(self) -> ClientWord:
+    async def _hear(self) -> words.ClientWord:
         message = await self._receive()
         if message["type"] != "websocket.receive":
             raise _Gone
-        return heard(message.get("text") or message.get("bytes") or b"")
+        return words.heard(message.get("text") or message.get("bytes") or b"")
 
     async def _listen(self) -> None:
         while True:
             word = await self._hear()
             match word:
-                case Took(k):
+                case words.Took(k):
                     self._taken(k)
-                case Pub(n, d):
-                    data = checked_json(d)
-                    if await self._next(n):
-                        await self._hub.publish(Posted(self._room.name, self.name, self._rights.user, n, data))
-                case Operate(n, o):
-                    operation = self._room.operation(o)
-                    if await self._next(n):
-                        said = Operated(self._room.name, self.name, self._rights.user, n, operation)
-                        await self._hub.publish(said)
-                case Here(d):
+                case words.Pub(n, d):
+                    await self._publish(n, checked_json(d))
+                case words.Operate(n, o):
+                    await self._publish(n, self._room.operation(o))
+                case words.Here(d):
                     self._may_publish()
-                    await self._here(b"" if d == b"null" else checked_json(d, MAX_PRESENCE))
-                case Rows():
+                    await self._here(b"" if d == b"null" else checked_json(d, words.MAX_PRESENCE))
+                case words.Rows():
                     self._hub.wrote(self._room, self.name, word)
                     upto = max((row[0] for row in word.r), default=0)
                     self.note("rows", text_of(t="rows", upto=upto))
-                case Hello():
-                    raise Closing(Close.NONSENSE, "a second hello")
+                case words.Hello():
+                    raise HangUp(CloseCode.NONSENSE, "a second hello")
 
     def _may_publish(self) -> None:
         if not self._rights.publish:
-            raise Closing(Close.FORBIDDEN, f"{self._rights.user!r} may not publish in {self._room.name!r}")
+            raise HangUp(CloseCode.FORBIDDEN, f"{self._rights.user!r} may not publish in {self._room.name!r}")
 
-    async def _next(self, number: int) -> bool:
-        """Whether to publish this number: not when it was published already, and after the one before it."""
+    def _last(self) -> int:
+        """The last number of the client that is delivered here."""
+        return self._room.last.get(self.name, 0)
+
+    async def _publish(self, number: int, data: bytes) -> None:
+        """Not again what was published already, and after the number before it."""
         self._may_publish()
-        last = max(self._published, self._room.last.get(self.name, 0))
-        if number > last + 1 and not await self._hub.delivered(self._room, self.name, number - 1, PATIENCE_S):
-            raise Closing(Close.FUTURE, f"number {number} after {last}: numbers follow one another")
-        if number <= max(last, self._room.last.get(self.name, 0)):
-            return False
-        self._published = number
-        return True
+        last = max(self._published, self._last())
+        if number > last + 1 and not await self._hub.until(lambda: self._last() >= number - 1, PATIENCE_S):
+            raise HangUp(CloseCode.FUTURE, f"number {number} after {last}: numbers follow one another")
+        if number > max(last, self._last()):
+            self._published = number
+            await self._hub.publish(Spoken(self._room.name, self.name, self._rights.user, number, data))
 
     def _taken(self, k: int) -> None:
         if not self._took <= k <= self._sent:
-            raise Closing(Close.NONSENSE, f"{k} events taken of {self._sent}")
+            raise HangUp(CloseCode.NONSENSE, f"{k} events taken of {self._sent}")
         del self._unread[: k - self._took]
         self._took, self._full_since = k, 0.0
         self.wake.set()
 
     async def _here(self, data: bytes) -> None:
         self._present = bool(data)
-        await self._hub.publish(Present(self._room.name, self.name, self._rights.user, data))
+        await self._hub.publish(Spoken(self._room.name, self.name, self._rights.user, 0, data))
 
     async def _absent(self) -> None:
         """Nobody hears of the client any more, unless it is here by another connection."""
-        if self._present and self.name not in self._hub.listeners.get(self._room.name, {}) and self._hub.open:
+        if self._present and self.name not in self._hub.guests.get(self._room.name, {}) and self._hub.open:
             with contextlib.suppress(ClusterClosed, UsageError, TimeoutError):
                 async with asyncio.timeout(HELLO_S):
                     await self._here(b"")
@@ -446,12 +430,12 @@ class Session(Guest):
                 async with asyncio.timeout(SLOW_S if self._full_since else None):
                     await self.wake.wait()
             except TimeoutError:
-                raise Closing(
-                    Close.SLOW, f"nothing of {self._sent - self._took} events taken in {SLOW_S:g} s"
+                raise HangUp(
+                    CloseCode.SLOW, f"nothing of {self._sent - self._took} events taken in {SLOW_S:g} s"
                 ) from None
             self.wake.clear()
-            if self._ending is not None:
-                raise self._ending
+            if self.ending is not None:
+                raise self.ending
             notes, self.notes = self.notes, {}
             for word in notes.values():
                 await self._send({"type": "websocket.send", "text": word})
@@ -489,41 +473,24 @@ class Session(Guest):
         self._unread += sizes
         self._sent += len(sizes)
         whole = len(sizes) == self._at - start and not self._again
-        return self._rooms.events_of(room, start, self._at) if whole else events_word(texts)
+        return self._rooms.events_of(room, start, self._at) if whole else words.events_word(texts)
 
 
 class _Gone(Exception):
     """The client has closed the connection."""
 
 
-def _why(ends: Sequence[object]) -> Closing | None:
+def _why(ends: Sequence[object]) -> HangUp | None:
     """Why a session has ended: the first of its tasks that says so."""
     for end in ends:
-        if isinstance(end, Closing):
+        if isinstance(end, HangUp):
             return end
     for end in ends:
         if isinstance(end, ClusterClosed | UsageError):
-            return Closing(Close.LEAVING, str(end))
+            return HangUp(CloseCode.LEAVING, str(end))
         if isinstance(end, Exception) and not isinstance(end, _Gone | asyncio.CancelledError):
             log.debug("a connection has ended: %r", end)
     return None
 
 
-def rooms(
-    cluster: Join,
-    *,
-    authorize: Authorize,
-    origins: Sequence[str] | None = None,
-    copies: int = 2,
-    max_clients: int = 10_000,
-    max_strangers: int = 512,
-) -> Rooms:
-    """The rooms of a cluster, as an ASGI application: `whence.web.rooms(whence.join(..., order="reliable"), ...)`.
-
-    authorize     from a `Visit` to `Rights`, or None; may be an `async def`
-    origins       pages of which origins may connect; "*": all. By default those of the host that they connect to
-    copies        members that hold an event before clients get it; 1: a crash may take back what they have seen
-    max_clients   connections at a time
-    max_strangers connections at a time that have not said who they are
-    """
-    return Rooms(Hub(cluster, copies), authorize, origins, max_clients, max_strangers)
+rooms = Rooms

@@ -11,14 +11,13 @@ import msgspec
 
 from whence.core.clock.bounds import keep_last
 from whence.errors import UsageError
-from whence.live.objects import BadOperation, Full, Objects, StampedEvent
+from whence.live.objects import BadOperation, Full, Objects, StampedEvent, kernel
 from whence.live.objects.document import pycrdt
-from whence.live.objects.kernel import MAX_NAME, Add, Delete, Edit, Set, decode, decode_value, encode, encode_value
-from whence.live.web.words import MAX_DATA, MAX_ROOM, Close, Closing, Operated, Position, Posted, json, stamp_text
+from whence.live.web.words import MAX_DATA, MAX_ROOM, CloseCode, HangUp, Position, Spoken, json, stamp_text
 
 LOG_EVENTS: Final = 2048
 """Events of a room that are kept for clients; one that is further behind gets the state of the room instead."""
-LOG_BYTES: Final = 1 << 20
+LOG_BYTES: Final = 256 << 10
 MAX_CLIENTS: Final = 2048
 """Clients of a room whose last number is remembered; the one that published longest ago is forgotten."""
 MAX_PRESENT: Final = 64
@@ -72,14 +71,12 @@ class RoomState(msgspec.Struct, array_like=True):
 
 
 class Resumed(NamedTuple):
-    """What a client with a cursor gets."""
+    """What a client with a cursor gets: the entries from `start` on, but those that it `has`; of those in `again` it
+    has a copy."""
 
     start: int
-    """The first entry of the log that it lacks, or later ones."""
     has: frozenset[int]
-    """Of those that follow, the ones that it has."""
     again: frozenset[int]
-    """And those of which it has a copy."""
 
 
 @dataclass
@@ -110,7 +107,7 @@ class Room:
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def take(self, event: StampedEvent, said: Posted | Operated, at: int) -> LogEntry | None:
+    def take(self, event: StampedEvent, said: Spoken, at: int) -> LogEntry | None:
         """A delivered event: apply it. Returns what clients get; None: a copy that says nothing new."""
         first = said.number > self.last.get(said.name, 0)
         if first:
@@ -121,9 +118,11 @@ class Room:
         id: Id = (stamp.ticket, stamp.inc, stamp.seq)
         if not first and (known := self._recent.get((said.name, said.number))) is not None and known >= self.base:
             self.log[known - self.base].ids.append(id)
-        said_of: dict[str, Any] | None = {"d": msgspec.Raw(said.data)} if isinstance(said, Posted) and first else None
-        if isinstance(said, Operated):
-            said_of = self._apply(event, said.operation, first) or ({"o": ("none",)} if first else None)
+        said_of: dict[str, Any] | None = None
+        if kernel.is_operation(said.data):
+            said_of = self._apply(event, said.data, first) or ({"o": ("none",)} if first else None)
+        elif first:
+            said_of = {"d": msgspec.Raw(said.data)}
         if said_of is None:
             return None
         self.fresh = False
@@ -140,10 +139,12 @@ class Room:
     def _apply(self, event: StampedEvent, payload: bytes, first: bool) -> dict[str, Any] | None:
         """What clients do with it; None: nothing."""
         try:
-            operation = decode(payload)
+            operation = kernel.decode(payload)
         except BadOperation:
             return None
-        if not operation.name.startswith(f"{self.name}/") or not (first or isinstance(operation, Set | Delete)):
+        if not operation.name.startswith(f"{self.name}/") or not (
+            first or isinstance(operation, kernel.Set | kernel.Delete)
+        ):
             return None
         before = self.objects.stats.malformed + self.objects.stats.refused
         self.objects.apply(event._replace(payload=payload))
@@ -151,13 +152,13 @@ class Room:
             return None
         name, stamp = operation.name[len(self.name) + 1 :], stamp_text(event.stamp)
         match operation:
-            case Set(_, key, value):
-                return {"o": ("set", name, key, decode_value(bytes(value)), stamp)}
-            case Delete(_, key):
+            case kernel.Set(_, key, value):
+                return {"o": ("set", name, key, kernel.decode_value(bytes(value)), stamp)}
+            case kernel.Delete(_, key):
                 return {"o": ("del", name, key, stamp)}
-            case Add(_, amount):
+            case kernel.Add(_, amount):
                 return {"o": ("add", name, amount)}
-            case Edit(_, _, _, update):
+            case kernel.Edit(_, _, _, update):
                 return {"o": ("edit", name, base64.b64encode(update).decode())}
         return None
 
@@ -207,7 +208,7 @@ class Room:
         rows = {name: self.objects.registers(full).rows() for name, full in mine("registers")}
         return {
             "registers": {
-                name: {k: (stamp_text(s),) if v is None else (stamp_text(s), decode_value(v)) for k, s, v in of}
+                name: {k: (stamp_text(s),) if v is None else (stamp_text(s), kernel.decode_value(v)) for k, s, v in of}
                 for name, of in rows.items()
             },
             "counters": {name: self.objects.counter(full).value for name, full in mine("counter")},
@@ -217,30 +218,30 @@ class Room:
         }
 
     def operation(self, words: list[Any]) -> bytes:
-        """The operation that a client asks for; raises `Closing`."""
+        """The operation that a client asks for; raises `HangUp`."""
         try:
             return self.objects.check_room(self._operation(words))
         except Full as error:
-            raise Closing(Close.FULL, str(error)) from None
+            raise HangUp(CloseCode.FULL, str(error)) from None
         except (UsageError, msgspec.MsgspecError, ValueError, TypeError) as error:
-            raise Closing(Close.NONSENSE, f"not an operation: {error}") from None
+            raise HangUp(CloseCode.NONSENSE, f"not an operation: {error}") from None
 
     def _operation(self, words: list[Any]) -> bytes:
         name = str(words[1])
         full = f"{self.name}/{name}"
-        if len(name) > MAX_NAME - MAX_ROOM - 1:
-            raise UsageError(f"an object's name has at most {MAX_NAME - MAX_ROOM - 1} characters")
+        if len(name) > kernel.MAX_NAME - MAX_ROOM - 1:
+            raise UsageError(f"an object's name has at most {kernel.MAX_NAME - MAX_ROOM - 1} characters")
         match words:
             case "set", _, str(key), value:
-                return encode(Set(full, key, msgspec.Raw(encode_value(value))))
+                return kernel.encode(kernel.Set(full, key, msgspec.Raw(kernel.encode_value(value))))
             case "del", _, str(key):
-                return encode(Delete(full, key))
+                return kernel.encode(kernel.Delete(full, key))
             case "add", _, int(amount):
-                return encode(Add(full, amount))
+                return kernel.encode(kernel.Add(full, amount))
             case "edit", _, str(text):
                 update = base64.b64decode(text, validate=True)
                 checked_update(update)
-                return encode(Edit(full, *EDITOR, update))
+                return kernel.encode(kernel.Edit(full, *EDITOR, update))
         raise UsageError(f"{str(words[0])[:40]!r} with {len(words) - 2} values")
 
     # -- who is there -------------------------------------------------------------------------------------------
@@ -303,7 +304,7 @@ def checked_update(update: bytes) -> None:
 
 
 def checked_json(data: msgspec.Raw, most: int = MAX_DATA) -> bytes:
-    """The bytes of a JSON value, if they are few enough; raises `Closing`."""
+    """The bytes of a JSON value, if they are few enough; raises `HangUp`."""
     if len(data) > most:
-        raise Closing(Close.TOO_LARGE, f"{len(data)} bytes of data; at most {most}")
+        raise HangUp(CloseCode.TOO_LARGE, f"{len(data)} bytes of data; at most {most}")
     return bytes(data)

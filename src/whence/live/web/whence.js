@@ -207,6 +207,7 @@ export class Room {
     if (code === CLOSE.FUTURE) this.#cursor = new Cursor(); // nobody has what it covers: start over, and say so
     const offline = globalThis.navigator?.onLine === false;
     this.#change(offline ? "offline" : "connecting", `connecting again: ${reason || code}`);
+    if (offline) return; // until the browser says that it is back
     const pause = BACKOFF_MS[Math.min(this.#attempt++, BACKOFF_MS.length - 1)];
     this.#timer = setTimeout(() => this.#connect(), pause * (0.5 + Math.random()));
   }

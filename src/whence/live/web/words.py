@@ -46,47 +46,33 @@ KEPT: Final = 16
 """Tenures of a ticket that a cursor names; older ones are settled (`CctClock.MAX_TAILS`)."""
 
 
-class Close(IntEnum):
+class CloseCode(IntEnum):
     """Why a worker closes a connection: the code of the WebSocket. Its reason says more."""
 
-    NONSENSE = 4400
-    """What the client said is no word of this protocol."""
-    REFUSED = 4401
-    """The application does not let this client in."""
-    FORBIDDEN = 4403
-    """The client may not publish here."""
-    HALF_OPEN = 4408
-    """No hello came in time."""
-    REPLACED = 4409
-    """The same client has connected again: this connection is the older one."""
-    FUTURE = 4412
-    """The cursor, or a number, is ahead of all that this worker learned in time."""
-    TOO_LARGE = 4413
-    """A message is larger than allowed."""
-    IMPOSTOR = 4415
-    """The client says it is somebody whose key it does not have."""
-    ORIGIN = 4421
-    """A page of a foreign origin has connected."""
-    TOO_MANY = 4429
-    """There are as many connections, or rooms, as there may be."""
-    SLOW = 4430
-    """The client took nothing for too long."""
-    LEAVING = 4503
-    """The worker stops, or has lost its cluster: connect to another one."""
-    FULL = 4507
-    """The objects of this cluster are as large as they may be."""
+    NONSENSE = 4400  # what the client said is no word of this protocol
+    REFUSED = 4401  # the application does not let this client in
+    FORBIDDEN = 4403  # the client may not publish here
+    HALF_OPEN = 4408  # no hello came in time
+    REPLACED = 4409  # the same client has connected again: this connection is the older one
+    FUTURE = 4412  # the cursor, or a number, is ahead of all that this worker learned in time
+    TOO_LARGE = 4413  # a message is larger than allowed
+    IMPOSTOR = 4415  # the client says it is somebody whose key it does not have
+    ORIGIN = 4421  # a page of a foreign origin has connected
+    TOO_MANY = 4429  # there are as many connections, or rooms, as there may be
+    SLOW = 4430  # the client took nothing for too long
+    LEAVING = 4503  # the worker stops, or has lost its cluster: connect to another one
+    FULL = 4507  # the objects of this cluster are as large as they may be
 
 
-RETRY: Final = frozenset(
-    (Close.HALF_OPEN, Close.FUTURE, Close.TOO_MANY, Close.SLOW, Close.LEAVING, 1000, 1001, 1005, 1006, 1011, 1012, 1013)
-)
-"""After these a client connects again; the others say that it would only hear the same."""
+_FINAL = "NONSENSE REFUSED FORBIDDEN REPLACED TOO_LARGE IMPOSTOR ORIGIN FULL"
+FINAL: Final = frozenset(CloseCode[name] for name in _FINAL.split())
+"""After these a client would only hear the same again; after all others, those of the network too, it comes back."""
 
 
-class Closing(RemoteError):
+class HangUp(RemoteError):
     """A connection has to end; `code` and the text are what the client is told."""
 
-    def __init__(self, code: Close, why: str) -> None:
+    def __init__(self, code: CloseCode, why: str) -> None:
         super().__init__(why)
         self.code = code
 
@@ -134,14 +120,14 @@ class Position:
 
     @classmethod
     def parse(cls, text: dict[str, int]) -> Position:
-        """The inverse of `text`; raises `Closing` for anything else."""
+        """The inverse of `text`; raises `HangUp` for anything else."""
         try:
             found: dict[Tenure, int] = {}
             for name, seq in text.items():
                 ticket, _, inc = name.partition(":")
                 found[int(ticket), Incarnation.parse(inc).packed] = seq
         except (ValueError, OverflowError):
-            raise Closing(Close.NONSENSE, "not a cursor: want ticket:epoch.term.count and a number") from None
+            raise HangUp(CloseCode.NONSENSE, "not a cursor: want ticket:epoch.term.count and a number") from None
         return cls(found)
 
 
@@ -205,13 +191,13 @@ _words: msgspec.json.Decoder[ClientWord] = msgspec.json.Decoder(ClientWord)
 
 
 def heard(text: str | bytes) -> ClientWord:
-    """A client's word; raises `Closing`."""
+    """A client's word; raises `HangUp`."""
     if len(text) > MAX_WORD:
-        raise Closing(Close.TOO_LARGE, f"a message of {len(text)} bytes; at most {MAX_WORD}")
+        raise HangUp(CloseCode.TOO_LARGE, f"a message of {len(text)} bytes; at most {MAX_WORD}")
     try:
         return _words.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Closing(Close.NONSENSE, f"not a word: {error}") from None
+        raise HangUp(CloseCode.NONSENSE, f"not a word: {error}") from None
 
 
 def name_of(user: str, key: str) -> str:
@@ -226,44 +212,29 @@ MARK: Final = b"\x0e\x01"
 marks."""
 
 
-class _Said(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Spoken(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a client says in a room, by way of a worker."""
+
     room: Name
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
     """The client (rule 1)."""
     user: Annotated[str, msgspec.Meta(max_length=255)]
-
-
-class Posted(_Said, frozen=True, array_like=True, gc=False, tag=1):
-    """Number `number` of the client: an event with this JSON."""
-
-    number: Number
+    number: Whole
+    """Of its events and operations; 0: what it says of itself while it is there."""
     data: bytes
+    """JSON, or an operation (`objects.kernel`); of `number` 0, empty: it has gone."""
 
 
-class Operated(_Said, frozen=True, array_like=True, gc=False, tag=2):
-    """Number `number` of the client: an operation on an object (`objects.kernel`)."""
-
-    number: Number
-    operation: bytes
-
-
-class Present(_Said, frozen=True, array_like=True, gc=False, tag=3):
-    """The client is at this worker, and says this JSON of itself; empty: it has gone."""
-
-    data: bytes
-
-
-Said = Posted | Operated | Present
-_said: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
+_said = msgspec.msgpack.Decoder(Spoken)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def payload_of(said: Said) -> bytes:
+def payload_of(said: Spoken) -> bytes:
     """The payload of the event."""
     return MARK + _encode(said)
 
 
-def said_in(payload: bytes) -> Said | None:
+def said_in(payload: bytes) -> Spoken | None:
     """What was said in a room; None: the event is of something else, or malformed."""
     if not payload.startswith(MARK):
         return None

@@ -23,6 +23,7 @@ from whence.lab.paper.ccc11.evaluation import VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES, never
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
 from whence.lab.paper.plots import curves, from_zero, panels
+from whence.lab.replay import NAME, Author, Recording, recorded, session
 from whence.lab.sim.meter import Meter
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
@@ -30,7 +31,6 @@ from whence.lab.sim.settings import to_toml
 from whence.lab.stats import Estimate, exact
 from whence.live.objects import Objects
 from whence.live.objects.kernel import events_of
-from whence.live.objects.replay import NAME, Author, Recording, recorded, session
 
 PER_ROUND = 16
 ROUND_MS = 100
