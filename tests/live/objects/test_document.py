@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Callable
+from functools import reduce
 
 import pytest
 from hypothesis import given, settings
@@ -76,7 +79,36 @@ Log = list[tuple[str, bytes, int]]
 """Of each update: its editor, the payload, and how many of the log its editor had seen."""
 
 
-def history(rng: random.Random, editors: int = 3, edits: int = 14) -> tuple[Log, list[Objects]]:
+def typed(objects: Objects, rng: random.Random) -> bytes:
+    d = objects.document("d")
+    long = len(d.draft)
+    at_ = rng.randint(0, long)
+    cut = rng.randint(0, min(2, long - at_)) if rng.random() < 0.4 else 0
+    return d.splice(at_, cut, rng.choice(("", "é", "ab", "xyz")) if cut else "q😀")
+
+
+def filed(objects: Objects, rng: random.Random) -> bytes:
+    d, name = objects.json("d"), rng.choice("abc")
+    items = d.draft.get("items", [])
+    some = rng.choice((None, True, "é", 7, -2.5, [1, {"x": []}], {"y": {"z": 2}}))
+    match rng.randrange(6):
+        case 0:
+            return d.set(["maps", name, rng.choice("xy")], some)
+        case 1 if items:
+            return d.insert(["items", rng.randint(0, len(items))], some, name)
+        case 2 if items:
+            return d.delete(["items", rng.randrange(len(items))])
+        case 3 if items:
+            return d.set(["items", rng.randrange(len(items))], some)
+        case 4 if name in d.draft.get("maps", {}):
+            return d.delete(["maps", name])
+    return d.append(["items"], name, some)
+
+
+Write = Callable[[Objects, random.Random], bytes]
+
+
+def history(rng: random.Random, write: Write = typed, editors: int = 3, edits: int = 14) -> tuple[Log, list[Objects]]:
     """What editors write, each seeing now and then what the others have written."""
     all_ = [Objects(f"e{i}#1") for i in range(editors)]
     log: Log = []
@@ -89,12 +121,7 @@ def history(rng: random.Random, editors: int = 3, edits: int = 14) -> tuple[Log,
 
     for _ in range(edits):
         i = rng.randrange(editors)
-        d = all_[i].document("d")
-        long = len(d.draft)
-        at_ = rng.randint(0, long)
-        cut = rng.randint(0, min(2, long - at_)) if rng.random() < 0.4 else 0
-        payload = d.splice(at_, cut, rng.choice(("", "é", "ab", "xyz")) if cut else "q😀")
-        log.append((all_[i].me, payload, had[i]))
+        log.append((all_[i].me, write(all_[i], rng), had[i]))
         if rng.random() < 0.6:
             catch_up(rng.randrange(editors))
     for j in range(editors):
@@ -113,11 +140,15 @@ def causal_shuffle(log: Log, rng: random.Random) -> list[int]:
     return order
 
 
+@pytest.mark.parametrize("write", [typed, filed])
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=100)
-def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(rng: random.Random) -> None:
-    log, editors = history(rng)
-    texts = {o.document("d").text for o in editors} | {o.document("d").draft for o in editors}
+@settings(max_examples=40)
+def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(write: Write, rng: random.Random) -> None:
+    log, editors = history(rng, write)
+    shown: list[Callable[[Objects], object]] = [lambda o: o.document("d").text, lambda o: o.document("d").draft]
+    if write is filed:
+        shown = [lambda o: json.dumps(o.json("d").value), lambda o: json.dumps(o.json("d").draft)]
+    texts = {show(o) for o in editors for show in shown}
     order = causal_shuffle(log, rng)
     early, late = Objects("w#1"), Objects("v#1")
     cut = rng.randint(0, len(order))
@@ -126,7 +157,63 @@ def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(rng
     late.restore(early.state())
     for n in order[cut:]:
         late.apply(event(log[n][1], n + 1, owner=log[n][0]))
-    assert texts == {late.document("d").text} and not late.document("d").dropped
+    assert texts == {shown[0](late)} and not late.document("d").dropped and not late.json("d").dropped
+
+
+def test_json_is_what_was_written_or_a_usage_error() -> None:
+    objects, other = Objects("a#1"), Objects("b#1")
+    board = objects.json("board")
+    done: list[bytes] = []
+
+    def do(payload: bytes) -> None:
+        done.append(payload)
+        for each in (objects, other):
+            assert each.apply(event(payload, len(done)))
+
+    do(board.append(["tasks"], "milk", {"name": "tea", "tags": ["hot"]}))
+    do(board.append(["tasks", 1, "tags"], "green"))
+    do(board.insert(["tasks", 0], 1, None))
+    do(board.set(["owner", "name"], "ann"))
+    do(board.set(["tasks", 0], 2.5))
+    do(board.delete(["tasks", 2]))
+    assert other.json("board").value == board.draft == board.value
+    assert board.value == {"tasks": [2.5, None, {"name": "tea", "tags": ["hot", "green"]}], "owner": {"name": "ann"}}
+    wrong: list[Callable[[], bytes]] = [
+        lambda: board.set([], 1),
+        lambda: board.set(["tasks", 9], 1),
+        lambda: board.set(["tasks", "x"], 1),
+        lambda: board.set(["owner", "name", "first"], 1),
+        lambda: board.set(["x"], 2**60),
+        lambda: board.set(["x"], {1: 2}),
+        lambda: board.set(["x"], b"bytes"),
+        lambda: board.set(["x"], float("nan")),
+        lambda: board.set(["x"], reduce(lambda inner, _: [inner], range(100), [])),
+        lambda: board.delete(["nothing"]),
+        lambda: board.insert(["tasks", 7], 1),
+        lambda: board.insert(["owner"], 1),
+        lambda: board.append(["owner"], 1),
+        lambda: board.append(["new", 0], 1),
+    ]
+    for call in wrong:
+        with pytest.raises(UsageError):
+            call()
+    do(board.set(["x"], "still good"))
+    assert other.json("board").value == board.value and board.value["x"] == "still good"
+    fresh = Objects("c#1")
+    fresh.restore(other.state())
+    assert fresh.json("board").value == board.value and fresh.names("json") == ["board"]
+
+
+def test_an_edit_that_raises_leaves_no_trace() -> None:
+    """Its first half was in the draft, and in no operation: what was typed after it never showed at the others."""
+    objects, other = Objects("a#1"), Objects("b#1")
+    d = objects.document("d")
+    with pytest.raises(UsageError):
+        d.splices([(0, 0, "half"), (99, 1, "")])
+    payload = d.insert(0, "whole")
+    for each in (objects, other):
+        each.apply(event(payload, 1))
+    assert d.text == d.draft == other.document("d").text == "whole"
 
 
 def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +254,7 @@ def test_a_half_applied_update_is_undone_but_an_interrupt_is_not_swallowed(name:
             self.doc = doc
 
         def apply_update(self, update: bytes) -> None:
-            d._text.insert(0, "half")
+            d._root.insert(0, "half")
             raise error
 
     whole = d._doc

@@ -31,7 +31,7 @@ from whence.live.objects import (
     registers,
     stamp,
 )
-from whence.live.objects.kernel import PREFIX, Add, Delete, Edit, Set, decode, encode
+from whence.live.objects.kernel import PREFIX, Add, Alter, Delete, Edit, Set, decode, encode
 
 OBJECTS = Path(__file__).parents[3] / "src" / "whence" / "live" / "objects"
 
@@ -347,7 +347,20 @@ def test_the_bytes_of_the_operations_stay() -> None:
         "c1019302a172a16b": Delete("r", "k"),
         "c1019303a163fd": Add("c", -3),
         "c1019504a1640901c40155": Edit("d", 9, 1, b"U"),
+        "c1019505a1640901c40155": Alter("d", 9, 1, b"U"),
     }
     for data, operation in golden.items():
         payload = bytes.fromhex(data)
         assert encode(operation) == payload and decode(payload) == operation
+
+
+def test_a_set_has_what_was_added_last() -> None:
+    objects = Objects()
+    tags = objects.set("tags")
+    for number, payload in enumerate((tags.add("b"), tags.add("a"), tags.discard("b"), tags.discard("c")), 1):
+        objects.apply(event(payload, number))
+    assert list(tags) == ["a"] and "b" not in tags and len(tags) == 1
+    objects.apply(event(tags.add("b"), 5))
+    late = Objects()
+    late.restore(objects.state())
+    assert list(late.set("tags")) == ["a", "b"]

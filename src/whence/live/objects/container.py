@@ -13,11 +13,12 @@ import msgspec
 
 from whence.core.clock import EventId
 from whence.errors import UsageError
-from whence.live.objects.document import Document
+from whence.live.objects.document import Document, Json, YjsReplica
 from whence.live.objects.kernel import (
     MAX_NAME,
     UNREADABLE,
     Add,
+    Alter,
     BadOperation,
     Delete,
     Edit,
@@ -30,7 +31,7 @@ from whence.live.objects.kernel import (
     decode,
     is_operation,
 )
-from whence.live.objects.registers import Counter, Registers
+from whence.live.objects.registers import Counter, Elements, Registers
 
 MAX_OBJECTS = 4096
 """The most objects in one cluster. Operations on further ones are refused and counted."""
@@ -38,8 +39,8 @@ STATE_VERSION = 1
 
 _SLOT = 96  # bytes of an object's row in the state, beside its name
 
-R = TypeVar("R", Registers, Counter, Document)
-KINDS = {Set: "registers", Delete: "registers", Add: "counter", Edit: "document"}
+R = TypeVar("R", Registers, Counter, Document, Json)
+KINDS = {Set: "registers", Delete: "registers", Add: "counter", Edit: "document", Alter: "json"}
 
 
 class Change(NamedTuple):
@@ -90,9 +91,9 @@ class _ObjectsState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 class Objects:
     """All replicated objects of one member in one cluster."""
 
-    def __init__(self, me: str = "", limit: int = 2 << 20) -> None:
+    def __init__(self, me: str = "", limit: int = 16 << 20) -> None:
         """`me` is the member id, needed to edit documents. `limit` bounds `state()` in bytes: beyond it `check_room`
-        raises `Full`, and twice as much is a hard bound. The wire allows 3 MiB (`MAX_STATE_BYTES`)."""
+        raises `Full`, and twice as much is a hard bound: let it be the same at all members."""
         self._me = me
         self.limit = limit
         self.stats = Stats()
@@ -115,6 +116,14 @@ class Objects:
         """The shared text of this name (needs the extra `document`)."""
         return self._declared(Document, name)
 
+    def json(self, name: str) -> Json:
+        """The nested maps and lists of this name (needs the extra `document`)."""
+        return self._declared(Json, name)
+
+    def set(self, name: str) -> Elements:
+        """The set whose elements are the names in `registers(name)`."""
+        return Elements(self.registers(name))
+
     def names(self, kind: str) -> list[str]:
         """The names of a kind's objects in this cluster, sorted."""
         return sorted(n for k, n in self._slots if k == kind)
@@ -127,7 +136,7 @@ class Objects:
     def me(self, member: str) -> None:
         self._me = member
         for slot in self._slots.values():
-            if isinstance(slot.replica, Document):
+            if isinstance(slot.replica, YjsReplica):
                 slot.replica.me = member
 
     def _declared(self, kind: type[R], name: str) -> R:
@@ -163,6 +172,8 @@ class Objects:
                 return Counter(name)
             case "document":
                 return Document(name, self._me)
+            case "json":
+                return Json(name, self._me)
         raise BadOperation(f"unknown kind of object: {kind!r}")
 
     # -- events ---------------------------------------------------------------------------------------------------

@@ -80,10 +80,14 @@ class Edit(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=Tr
     update: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_UPDATE)]
 
 
+class Alter(Edit, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=5):
+    """The same of a JSON object."""
+
+
 UNREADABLE = (msgspec.DecodeError, RecursionError, ValueError, TypeError)
 """What msgspec raises on malformed bytes (text that is not UTF-8 is a ValueError)."""
 
-Operation = Set | Delete | Add | Edit
+Operation = Set | Delete | Add | Edit | Alter
 
 _operations: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
 

@@ -157,6 +157,31 @@ class Registers:
         return self._bytes
 
 
+class Elements:
+    """A set of texts: the names in a map of registers. Of an addition and a removal at the same time one wins, the same
+    everywhere."""
+
+    def __init__(self, registers: Registers) -> None:
+        self.registers = registers
+
+    def add(self, element: str) -> bytes:
+        """The operation that adds it."""
+        return self.registers.set(element, None)
+
+    def discard(self, element: str) -> bytes:
+        """The operation that removes it, if it is there."""
+        return self.registers.delete(element)
+
+    def __contains__(self, element: str) -> bool:
+        return element in self.registers
+
+    def __len__(self) -> int:
+        return len(self.registers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.registers)
+
+
 _NUMBER = re.compile(rb"-?[0-9]{1,60}")
 
 
