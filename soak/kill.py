@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,22 @@ from soak.verdict import tell, verdict
 from whence.errors import FleetError
 from whence.live.fleet.fleet import Fleet
 from whence.live.fleet.process import narrator
-from whence.live.fleet.task import MemberSpec, Task, kills
+from whence.live.fleet.task import MemberSpec, PlanStep, Task
 
 CORE = ("founding", "probation", "owner", "leaving")
 BURSTS = (1, 1, 2, 4)
 EMPTY_S = 30.0
 """Seconds without a coordinator after which the founder is restarted, to found again. Counted as `refounded`."""
+DOWN_S = (0.0, 0.3, 1.0)
+"""Possible seconds between a kill and the restart."""
+
+
+def kills(rng: random.Random, processes: int, every: float) -> Iterator[PlanStep]:
+    """Kill and restart random processes, one about every `every` seconds, endlessly."""
+    while True:
+        one = rng.randrange(processes)
+        yield PlanStep(every * rng.uniform(0.5, 1.5), "kill", (one,), f"kill -9 of process {one}")
+        yield PlanStep(rng.choice(DOWN_S), "start", (one,), f"process {one} is back")
 
 
 async def soak(

@@ -45,6 +45,22 @@ class TooFewCopies(TimedOut):
     """Members that hold them, this one among them."""
 
 
+class LeftOut(NotPublished):
+    """Total order: the publisher lost its ticket before a quorum of voters held these events, so they have no place in
+    the one sequence. Members in other orders may have delivered them. One that a later event depends on may still get a
+    place just before that event."""
+
+
+class Jumped(WhenceError):
+    """Total order: what this member lacks nobody holds any more, so it cannot go on without a hole. Join again, without
+    the old directory: the new life begins with a snapshot."""
+
+
+class Forked(WhenceError):
+    """Total order: the ring was founded anew by force, and this member had delivered what the new one may not have.
+    Join again, without the old directory."""
+
+
 class NotJoined(TimeoutError, WhenceError):
     """The cluster could not be joined in time; the message says which contacts gave no answer."""
 

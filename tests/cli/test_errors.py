@@ -98,7 +98,7 @@ def test_bad_input_is_one_line_and_exit_2(args: str, said: str, here: Path, caps
         ("sim demo --set network.loss", "--set: write 'network.loss' as KEY=VALUE"),
         ("sim demo --seeds 2 --jobs 0", "--jobs: must be at least 1"),
         ("node", "required: --cluster"),
-        ("node --cluster x --insecure --order total", "invalid choice: 'total'"),
+        ("node --cluster x --insecure --order best", "invalid choice: 'best'"),
         ("node --cluster x --insecure --secret-file f", "not allowed with"),
         ("chat --cluster x --insecure", "required: --nick"),
         ("up", "required: N"),

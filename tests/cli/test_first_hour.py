@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,6 +107,17 @@ def test_the_extra_of_the_command_is_named(tmp_path: Path, package: str, extra: 
     done = subprocess.run([*WHENCE, *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 2 and f"pip install 'whence[{extra}]'" in done.stderr, done.stderr
     assert "whence[scale]" in str(missing(ModuleNotFoundError(name="numba")))
+
+
+def test_work_that_does_not_tick_is_shown_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "SAY_EVERY_S", 0.01)
+    said = ""
+    with show.progress("compiling"):
+        while not (said := said + capsys.readouterr().err):
+            time.sleep(0.01)
+    assert said.splitlines()[0] == "whence: 0 s: compiling"
 
 
 def test_an_adapter_says_what_it_cannot_read() -> None:

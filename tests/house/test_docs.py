@@ -15,7 +15,6 @@ from tests.house.imports import PAGES, ROOT
 from whence.audit.trace import Row
 from whence.cli.parser import parser
 from whence.cli.show import report_tables
-from whence.core.config import Settings
 from whence.lab import plan as planner
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import load
@@ -36,13 +35,6 @@ def test_the_figures_of_the_planner() -> None:
         made = planner.plan_cluster(planner.PlanQuestion(**given))
         figures = (made.fanout, made.termination, made.bytes_per_s / 1000, made.latency_p50_ms, made.latency_p99_ms)
         assert [f"{figure:,.0f}" for figure in figures] == said, options
-
-
-def test_the_settings_exist() -> None:
-    rows = re.findall(r"^\| (`.*?`) \|", read("tuning").partition("## The settings")[2], re.M)
-    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    known = {"tickets", "order", *Settings.__struct_fields__}
-    assert len(named) > 15 and set(named) <= known
 
 
 def test_the_sizes_of_a_contract() -> None:

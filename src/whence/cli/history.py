@@ -12,6 +12,7 @@ from whence.audit.history import LEVELS, check, discover, read
 from whence.audit.history.picture import page
 from whence.audit.history.save import save
 from whence.audit.history.story import story
+from whence.cli.show import progress
 from whence.errors import HistoryError, UsageError
 
 
@@ -29,7 +30,8 @@ def history(args: argparse.Namespace) -> int:
     reports, taken, worst = [], Counter[str](), 0
     for path in paths:
         try:
-            report = check(read(path, args.format), levels)
+            with progress("checking (the first check on a machine compiles for a while)"):
+                report = check(read(path, args.format), levels)
         except HistoryError as error:
             if len(paths) == 1:
                 raise

@@ -36,12 +36,7 @@ def paper(args: argparse.Namespace) -> int:
     from whence.lab.paper.frame import RunOptions
 
     with progress("starting") as tell:
-        options = RunOptions(
-            quick=args.quick,
-            seed=args.seed,
-            data=str(args.editing or ""),
-            tell=tell,
-        )
+        options = RunOptions(quick=args.quick, seed=args.seed, data=str(args.editing or ""), tell=tell)
         try:
             if one is None:
                 results, files = every.run(options, out, args.live)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import whence
 from whence.audit.judge.promises import PROMISES
-from whence.cli.completion import Completion
 
 # -- types ----------------------------------------------------------------------------------------------------------
 
@@ -485,8 +484,6 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("-v", dest="talk", action="count", default=0, help="say more: what the parts log (-vv: all of it)")
     top.add_argument("--version", action="version", version=f"whence {whence.__version__}")
-    teach = 'teach your shell these commands: eval "$(whence --completion bash)"'
-    top.add_argument("--completion", action=Completion, choices=("bash", "zsh"), help=teach)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", help="one of those below", required=True)
     for title, names in CONTENTS.items():
         top.epilog = f"{top.epilog or ''}{title}:\n" + "".join(f"  {n:9} {COMMANDS[n].what}\n" for n in names) + "\n"

@@ -23,7 +23,7 @@ def scale(args: argparse.Namespace) -> int:
     if args.what == "clocks" and options:
         raise UsageError(f"--{next(iter(options))} is for `whence scale gossip`; without it there is only --set")
     result: ScaleResult | GossipResult
-    with progress("starting") as tell:
+    with progress("starting (the first run on a machine compiles for a while)") as tell:
         if args.what == "gossip":
             members = _settings(args, GossipSettings, options)
             result = run_gossip(members, args.jobs, progress=tell)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,7 +48,19 @@ SAY_EVERY_S = 10.0
 def progress(what: str, every: float | None = None) -> Iterator[Tick]:
     """A bar on standard error; where that is no terminal, a line every ten seconds (or `every` so many)."""
     if not sys.stderr.isatty():
-        yield _lines(what, SAY_EVERY_S if every is None else every)
+        every, over = SAY_EVERY_S if every is None else every, threading.Event()
+        tick = _lines(what, every)
+
+        def repeat() -> None:
+            while not over.wait(every):  # what compiles does not tick
+                tick(None, "")
+
+        if 0 < every < threading.TIMEOUT_MAX:
+            threading.Thread(target=repeat, name="progress", daemon=True).start()
+        try:
+            yield tick
+        finally:
+            over.set()
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -61,14 +74,16 @@ def progress(what: str, every: float | None = None) -> Iterator[Tick]:
 
 def _lines(what: str, every: float) -> Tick:
     began = said_at = time.monotonic()
+    last = what
 
     def tick(done: float | None, said: str) -> None:
-        nonlocal said_at
+        nonlocal said_at, last
         now = time.monotonic()
+        if said or done is not None:
+            last = (said or what) + ("" if done is None else f", {done:.0%}")
         if now - said_at >= every and done != 1:
             said_at = now
-            share = "" if done is None else f", {done:.0%}"
-            print(f"whence: {now - began:.0f} s: {said or what}{share}", file=sys.stderr, flush=True)
+            print(f"whence: {now - began:.0f} s: {last}", file=sys.stderr, flush=True)
 
     return tick
 

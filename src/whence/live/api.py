@@ -25,7 +25,7 @@ from whence.core.config import Settings, near
 from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
-from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError, WhenceError
+from whence.errors import ClusterClosed, ConfigError, NotJoined, TimedOut, UsageError, WhenceError
 from whence.live.events import Event, EventBatch, Events, reading
 from whence.live.net.council import CouncilStatus, council_of, force_found, owners
 from whence.live.net.entry import Entry
@@ -155,6 +155,12 @@ class Cluster:
     async def status(self) -> ClusterStatus:
         """Who is there, who owns which ticket, who lags or does not answer, who was refused: it asks all members."""
         return await status_of(self._host, self._node, boot_ns())
+
+    @property
+    def waits_for(self) -> str:
+        """In total order: what the next delivery waits for, such as word of an owner, or a quorum of voters; empty:
+        nothing is due."""
+        return self._node.member.waits_for()
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
@@ -388,6 +394,7 @@ class Options(TypedDict, total=False):
     trace: str | os.PathLike[str] | TraceWriter | None
     order: OrderName
     tickets: int
+    total: bool
     settings: Settings | Mapping[str, Any] | None
     profile: str
     contract: Contract | None
@@ -440,8 +447,10 @@ def join(name: str, contacts: str | Sequence[str], listen: str = LISTEN, **optio
       trace       what happened, for the audit: a directory or a `.jsonl` file (JSON lines), or a `.parquet` name
 
     How the cluster works:
-      order       this member's own: "unordered", "fifo", "causal" (the default), "reliable"; or "probabilistic": a
-                  cluster without tickets, where every member may publish at any time
+      order       this member's own: "unordered", "fifo", "causal" (the default), "reliable"; "total": in one
+                  sequence with all others in this order (docs/total.md); or "probabilistic": a cluster without
+                  tickets, where every member may publish at any time
+      total       True: the cluster has total order for who wants it, the first member is one; the same at all members
       tickets     how many members may publish at a time (8); the same at all members
       settings    a `whence.Settings` or a mapping of its names (docs/tuning.md); the same at all members
       profile     a set of settings by name, such as "ccc11"; the same at all members
@@ -501,6 +510,10 @@ def _make(
     settings = Settings.of(options.get("settings"), options.get("profile", ""))
     if (contract := options.get("contract")) is not None:
         settings = msgspec.structs.replace(settings, contract=contract)
+    if options.get("total") or options.get("order") == "total":
+        settings = msgspec.structs.replace(settings, total=True)
+    if (founder or peers) and settings.total and options.get("order") != "total":
+        raise ConfigError("who creates a cluster with total order is in it, and keeps its logs: give order='total'")
     entry = Entry(
         host=host,
         config=settings.config(options.get("tickets", 8), options.get("order", "causal"), name),

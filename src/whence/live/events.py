@@ -51,6 +51,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """It was delivered to an earlier life of this process, which may have processed it: with `state`, after the state
     that was restored."""
 
+    place: int | None = None
+    """In total order: its number in the one sequence, the same at all members in this order. None: another order, or
+    `replayed`."""
+
     @property
     def id(self) -> str:
         """Unique in the cluster, for good."""
@@ -93,7 +97,12 @@ class EventBatch(msgspec.Struct, Sequence[Event], metaclass=_Meta, eq=False):
                 again = isinstance(item, Replayed)
                 frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects, again)
                 payloads = self.payloads[len(made) : len(made) + count]
-                made += [Event(p, s, frame, *said) for s, p in enumerate(payloads, frame.last + 1 - count)]
+                first = frame.last + 1 - count
+                if item.place:
+                    ahead = item.place - frame.first
+                    made += [Event(p, s, frame, *said, place=ahead + s) for s, p in enumerate(payloads, first)]
+                else:
+                    made += [Event(p, s, frame, *said) for s, p in enumerate(payloads, first)]
             self._events = made
         return self._events
 

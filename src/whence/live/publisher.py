@@ -31,7 +31,7 @@ from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.ports import Coordinate, Resign
 from whence.core.ring.context import State
-from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
+from whence.errors import ClusterClosed, NoTicket, NotPublished, TimedOut, TooFewCopies, UsageError
 from whence.live.events import reading
 from whence.live.net.council import council_of, owners
 from whence.live.net.host import Host, boot_ns
@@ -214,6 +214,20 @@ class Tickets:
             error.published, error.copies = tuple(ids), copied.copies
             raise error
 
+    async def placed(self, ids: Sequence[str], timeout: float) -> None:
+        """These own events have their places in total order, or none."""
+        unplaced = self.node.unplaced
+        waiters = [waiter for name in ids if (waiter := unplaced.get(name)) is not None]
+        done, late = await asyncio.wait(waiters, timeout=timeout) if waiters else ((), ())
+        for name in ids:
+            unplaced.pop(name, None)
+        for waiter in done:
+            if (error := waiter.exception()) is not None:
+                raise error
+        if late:
+            waits = self.node.member.waits_for() or "its turn"
+            raise TimedOut(f"{len(late)} of {len(ids)} events have no place after {timeout:g} s: waits for {waits}")
+
     async def room(self, for_reader: bool) -> Batch | None:
         """Rule 3. The batch to publish into; None if there is no room yet, after one attempt to wait for it."""
         node = self.node
@@ -303,7 +317,13 @@ class Publisher:
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
     async def publish(
-        self, payload: bytes, *, durable: bool = False, copies: int = 1, timeout: float = COPIES_TIMEOUT
+        self,
+        payload: bytes,
+        *,
+        durable: bool = False,
+        copies: int = 1,
+        settled: bool = False,
+        timeout: float = COPIES_TIMEOUT,
     ) -> str:
         """Publish one event; returns its id when it is accepted, before anybody can answer it.
 
@@ -311,6 +331,8 @@ class Publisher:
         nobody ever sees the event. `durable`: return only when the journal has it; it needs a `directory`. `copies`:
         return only when so many members hold the event, this one among them. With 2 it survives the crash of any one
         member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
+        `settled`, at a member in total order: return only when the event has its place in the one sequence. Raises
+        LeftOut if it gets none, and TimedOut after `timeout` seconds, when it may get one yet.
 
         Waits for slow peers, for a journal that is far behind, and for the own application to read. Cancelled before
         the event is accepted, it publishes nothing; cancelled later, the event is out: `published` tells the two
@@ -318,9 +340,11 @@ class Publisher:
         data = payload if type(payload) is bytes and len(payload) <= MAX_PAYLOAD_BYTES else checked(payload)
         if not self._entered:
             self._check()
-        batch = self._tickets.batch() if copies == 1 and not durable and not self._waiting else None
+        simple = copies == 1 and not durable and not settled
+        batch = self._tickets.batch() if simple and not self._waiting else None
         if batch is None:
-            return (await self.publish_many((data,), durable=durable, copies=copies, timeout=timeout))[0]
+            ids = await self.publish_many((data,), durable=durable, copies=copies, settled=settled, timeout=timeout)
+            return ids[0]
         event_id = batch.add(data)
         self._last = batch
         self.published += 1
@@ -334,27 +358,35 @@ class Publisher:
         *,
         durable: bool = False,
         copies: int = 1,
+        settled: bool = False,
         timeout: float = COPIES_TIMEOUT,
     ) -> Sequence[str]:
         """Publish events in this order, many in one frame. Returns their ids. An error that is a `NotPublished` has in
-        its `published` the ids of those that were published before it. `durable`, `copies` and `timeout` as in
-        `publish`, for all of them."""
+        its `published` the ids of those that were published before it. `durable`, `copies`, `settled` and
+        `timeout` as in `publish`, for all of them."""
         call = _Call(*self._checked(payloads))
         if durable and self._tickets.node.scribe is None:
             raise UsageError("durable=True needs a member with a directory: whence.join(..., directory=...)")
         if copies != 1:
             self._tickets.check_copies(copies)
-        ids = await self._publish(call, durable)
+        if settled and self.node.member.order != "total":
+            raise UsageError("settled=True needs a member in total order: whence.join(..., order='total')")
+        ids = await self._publish(call, durable, settled)
         if copies > 1 and ids:
             await self._tickets.copied(ids, copies, timeout)
+        if settled:
+            await self._tickets.placed(ids, timeout)
         return ids
 
-    async def _publish(self, call: _Call, durable: bool) -> EventIds:
+    async def _publish(self, call: _Call, durable: bool, settled: bool = False) -> EventIds:
         self._check()
         self._waiting[call] = None
         try:
             while call in self._waiting:
                 await self._go_on(call)
+            for name in call.ids if settled else ():
+                if self.node.member.why_blocked(name).state != "delivered":  # the first of many may be
+                    self.node.unplaced[name] = asyncio.get_running_loop().create_future()
             if call.batch is not None and durable:
                 await call.batch.stored()
             elif call.batch is not None and call.batch.full:

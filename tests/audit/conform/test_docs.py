@@ -7,7 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.audit.conform.broken import FOUND_BY, MISTAKES
 from whence.audit.conform import FEATURES, SCENARIOS
 from whence.audit.conform.system import DEFAULT_CLAIMS, decode, features_of, reported
 from whence.cli.parser import parser
@@ -33,11 +32,6 @@ def test_features() -> None:
 def test_scenarios() -> None:
     told = {name.strip("`"): tuple(re.findall(r"`([\w-]+)`", needs)) for name, needs, *_ in rows("scenario")}
     assert told == {s.name: s.needs for s in SCENARIOS.values()}
-
-
-def test_mistakes() -> None:
-    told = {re.findall(r"`([\w-]+)`", what)[0]: by.strip("`") for what, by in rows("mistake")}
-    assert told == {m: FOUND_BY[m][0] for m in MISTAKES}
 
 
 def test_commands() -> None:

@@ -29,11 +29,6 @@ IMPATIENT = ConformSettings(timeout_s=15, hold_s=3, start_s=120)
 ALWAYS = ("no-merge", "reuse-id", "no-dedupe", "no-repair", "stuck-joiner", "forgetful-merge")
 """One for each scenario; `make test-long` has the others."""
 BY_NO_OTHER = ("reuse-id", "early", "amnesia", "stuck-joiner")
-FOUND_IN_OURS = {
-    "no-merge": "causal: n3 delivered answer before question",
-    "no-order": "causal: n3 delivered answer before question",
-    "early": "reliable: n3 did not deliver question, which n1 had published, in time, and delivered answer without it",
-}
 
 
 def together(*suites: tuple[list[str], ConformSettings, tuple[str, ...], Path | None]) -> list[ConformReport]:
@@ -118,17 +113,12 @@ def test_ours_passes_and_the_trace_says_so_too(tmp_path: Path) -> None:
         assert found.total.in_order == found.total.deliveries
 
 
-def test_ours_is_found_out_when_it_is_broken_and_judged_by_what_it_claims(tmp_path: Path) -> None:
-    node = str(Path(__file__).parent / "broken_ours.py")
-    suites = [([PYTHON, node, m], IMPATIENT, ("triangle",), tmp_path / m) for m in FOUND_IN_OURS]
+def test_ours_is_judged_by_what_it_claims(tmp_path: Path) -> None:
     causal, fifo = ([*OURS, "--order", order] for order in ("causal", "fifo"))
-    suites.append((causal, PATIENT, ("triangle", "tail-loss", "partition-heal"), tmp_path / "causal"))
-    suites.append((fifo, PATIENT, ("triangle", "duplicate"), tmp_path / "fifo"))
-    *broken, weaker, weakest = together(*suites)
-    for (mistake, said), report in zip(FOUND_IN_OURS.items(), broken, strict=True):
-        assert verdicts(report) == {"triangle": FAIL}, (mistake, report.error)
-        assert report.verdicts[0].reasons[0].startswith(said)
-        assert not judge(read(tmp_path / mistake)).ok  # the oracle of the simulator reads the same from the trace
+    weaker, weakest = together(
+        (causal, PATIENT, ("triangle", "tail-loss", "partition-heal"), tmp_path / "causal"),
+        (fifo, PATIENT, ("triangle", "duplicate"), tmp_path / "fifo"),
+    )
     assert verdicts(weaker) == {"triangle": PASS, "tail-loss": NOT_SUPPORTED, "partition-heal": PASS}, why(weaker)
     assert verdicts(weakest) == {"triangle": NOT_SUPPORTED, "duplicate": PASS}, why(weakest)
 

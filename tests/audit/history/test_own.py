@@ -8,21 +8,17 @@ consistent (TCC); with less, an effect is read without its cause.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 import pytest
 
-import whence
 from tests.audit.history import cases
 from tests.lab.sim.runs import simulate
-from tests.live.net.live import collect, fast, run
 from whence.audit.history import History, Op, Transaction, check
 from whence.audit.history.levels import TRANSACTIONAL
 from whence.audit.history.model import settle
 from whence.audit.history.story import story
-from whence.audit.trace import MemoryTrace, Row
-from whence.testing import MemoryNetwork
+from whence.audit.trace import Row
 
 
 def client_history(rows: Iterable[Row], file: str) -> History:
@@ -95,32 +91,3 @@ def test_weaker_orders_are_caught(order: str) -> None:
             assert any(end in story(report) for end in ("would commit before itself", "before the initial state"))
             caught += 1
     assert caught
-
-
-def test_live_members() -> None:
-    """Three live members that publish at the same time: TCC holds for their clients."""
-
-    async def main() -> History:
-        net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
-        async with (
-            whence.create("registers", **common) as a,
-            whence.join("registers", [a.address], **common) as b,
-            whence.join("registers", [a.address], **common) as c,
-            a.publisher() as first,
-            b.publisher() as second,
-            c.publisher() as third,
-        ):
-            for publisher in (first, second, third):
-                await publisher.ready()
-            for n in range(10):
-                await asyncio.gather(*(p.publish(b"%d" % n) for p in (first, second, third)))
-            for cluster in (a, b, c):
-                await collect(cluster, 30)
-        return client_history(trace.rows, "live")
-
-    history = run(main())
-    report = check(history, TRANSACTIONAL)
-    assert report.holds, story(report)
-    assert report.transactions >= 60
-    cases.judged(history, report)

@@ -65,3 +65,23 @@ def test_a_ticket_held_twice_by_one_clock() -> None:
     assert (found.rule, found.member, found.step) == (TWO_OWNERS, "b#1", 0)
     assert len(held_twice([first, second], {})) == 1, "an owner that never lost the ticket still holds it"
     assert held_twice([first, second], {"a#1": 15}) == [], "a killed owner does not"
+
+
+@pytest.mark.parametrize(
+    ("order", "swapped", "wrong"), [("total", True, True), ("total", False, False), ("causal", True, False)]
+)
+def test_members_in_total_order_have_one_sequence(order: str, swapped: bool, wrong: bool) -> None:
+    """Two publishers that know nothing of each other; c begins later than b, and is compared where both were."""
+    x = [f"0:0.0.1:{n}@a#1" for n in (1, 2, 3)]
+    y = "1:0.0.1:1@d#1"
+    rows = [Row("r", "c", m, 0, 0, "join", reason="genesis", order=order) for m in ("a#1", "b#1", "c#1", "d#1")]
+    rows += [Row("r", "c", "a#1", n, n, "publish", event=name) for n, name in enumerate(x, 1)]
+    rows.append(Row("r", "c", "d#1", 1, 1, "publish", event=y))
+    told = {"b#1": [x[0], x[1], y, x[2]], "c#1": [x[0], y, x[1], x[2]] if swapped else [x[0], x[1], y]}
+    for member, events in told.items():
+        rows += [Row("r", "c", member, n, 9 + n, "deliver", event=name) for n, name in enumerate(events, 1)]
+    report = judge(rows, complete=False)
+    assert ("disorder" in report.broken) == wrong
+    if wrong:
+        (found,) = [f for f in report.findings if f.rule == "disorder"]
+        assert str(found) == f"c#1 delivered {y} right after {x[0]}; b#1 delivered {x[1]} there"

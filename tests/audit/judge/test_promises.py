@@ -33,6 +33,7 @@ def test_what_each_order_forbids() -> None:
         "fifo": [None, "fifo", None],
         "causal": ["causal", "causal", None],
         "reliable": ["causal", "causal", "gap"],
+        "total": ["causal", "causal", None],
         "probabilistic": [None, None, None],
     }
     assert [order for order in PROMISES if promise(order).agreement] == ["reliable"]

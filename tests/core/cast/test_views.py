@@ -187,14 +187,6 @@ def test_leavers_are_spread_for_termination_rounds_and_forgotten_after_expiry() 
     assert node.view.gone == {}
 
 
-def test_more_leavers_than_can_be_remembered_are_counted() -> None:
-    node = make(A, config(unsubs_size=3, members=5), random.Random(1))
-    node.start(names(8)[1:], 0, True)
-    for m in names(8)[1:6]:
-        node.receive(E, Gossip(unsubs=((m, 0),)), 0)
-    assert node.stats.unsubs_dropped == 2 and len(node.view.gone) == 3
-
-
 @BOTH
 def test_remove_keeps_hearsay_out_but_not_the_member_itself(view: str) -> None:
     node = make(A, config(view=view), random.Random(1))
@@ -313,15 +305,6 @@ def test_an_invented_crowd_fills_neither_the_view_nor_the_memory() -> None:
     honest = member_id("m9:1", 1)
     assert node.receive(C, Gossip(members=((honest, 1),)), 0) == [Send(honest, Subscribe(1))]
     assert node.receive(honest, Welcome(((honest, 0),)), 0) == [MemberUp(honest)]
-
-
-def test_a_full_view_has_a_bound() -> None:
-    node = make(A, config(max_view=50), random.Random(1))
-    node.start([B, C, D], 0, True)
-    for k in range(100):
-        node.receive(f"m{k + 10}:1#1", Gossip(members=((f"m{k + 10}:1#1", 0),)), 0)
-    assert len(node.members()) == 50
-    assert node.stats.refused >= 100 - 47
 
 
 def test_a_liar_that_says_again_and_again_that_others_have_left_is_believed_once() -> None:

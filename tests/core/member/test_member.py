@@ -309,6 +309,7 @@ def test_bad_bytes_cut_the_peer_off() -> None:
     (cut,) = net.feed("m0#1", ports.BadBytes("evil#1", "BadMessage: truncated"))
     assert cut == ports.CutOff("evil#1", "BadMessage: truncated")
     assert net.feed("m0#1", ports.BadBytes("evil#1", "again")) == []
+    assert net.feed("m0#1", ports.Received("evil#1", Subscribe(1))) == [], "nothing more is heard of it"
 
 
 def test_two_joiners_of_a_stronger_order_do_not_wait_for_each_other() -> None:

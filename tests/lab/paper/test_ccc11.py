@@ -86,8 +86,8 @@ def test_failed_connections_are_those_that_the_network_gave_up(monkeypatch: pyte
 
 
 def test_gossip_alone_inverts_and_the_causal_layer_does_not() -> None:
-    busy = {"members": 15, "coordinators": 15, "load": 7.5, "rounds": 15}
-    assert evaluation.point({**busy, "variant": "gossip"})["inversions"] > 0.02
+    busy = {"members": 10, "coordinators": 10, "load": 5.0, "rounds": 15}
+    assert evaluation.point({**busy, "variant": "gossip"})["inversions"] > 0.01
     for variant in ("causal", "R1", "R4"):
         assert evaluation.point({**busy, "variant": variant})["inversions"] == 0
 

@@ -75,27 +75,6 @@ def test_figure_4() -> None:
     assert {"latency-all", "log-5", "growth-5"} <= fails("ccc11/fig4", fig4.statistics(flat))
 
 
-def fig4_live_rows(power: float, live: float = 1.0, lost: float = 0.0) -> list[Row]:
-    return [
-        row(where=where, instance=name, members=n, latency_rounds=2.0 * (live if where == "live" else 1.0),
-            bytes_a_round=100.0 * n ** (power if name == "all updaters" else 0.0), lost_ordered=lost, lost=0.0,
-            rounds=15, pairs=1000.0 * (n - 1))
-        for where in fig4.WHERE for name in ("5 updaters", "25 updaters", "all updaters") for n in (10, 40)
-    ]  # fmt: skip
-
-
-def test_figure_4_live() -> None:
-    def found(*args: float) -> dict[str, Any]:
-        return fig4.statistics_live([fig4._at_uplink(r) for r in fig4_live_rows(*args)])
-
-    name = "ccc11/fig4 --live"
-    assert fails(name, found(1.0)) == set() and len(holds(name, found(1.0))) == 5
-    assert fails(name, found(0.05)) == {"live-size", "live-latency"}
-    assert fails(name, found(-0.5)) == {"live-size", "live-latency", "live-throughput"}
-    assert fails(name, found(1.0, 1.5)) == {"live-rounds"}
-    assert fails(name, found(1.0, 1.0, 0.2)) == {"live-lost"}
-
-
 # -- Figure 5
 
 
@@ -142,26 +121,6 @@ def test_success_that_moves_away_from_what_was_predicted() -> None:
             one["runs"] = [{**run, "answered": 0.5 * run["asked"]} for run in one["runs"]]
     found = fig5.statistics(rows)
     assert {"off-R1", "closer-R1"} <= fails("ccc11/fig5", found) and "closer-R4" not in fails("ccc11/fig5", found)
-
-
-def fig5_live_rows(**of: dict[str, float]) -> list[Row]:
-    lost = {"gossip": 0.2, "causal": 0.01, "R1": 0.0, "R4": 0.0} | of.get("lost", {})
-    live = of.get("live", {}).get("factor", 1.0)
-    return [
-        row(where=w, variant=v, p=p, members=8.0, pairs=5000.0, lost_ordered=lost[v] * p,
-            latency_rounds=2.0 * (live if w == "live" else 1.0))
-        for w in fig5.WHERE for v in VARIANTS for p in (0.1, 0.5)
-    ]  # fmt: skip
-
-
-def test_figure_5_live() -> None:
-    name = "ccc11/fig5 --live"
-    good = fig5.statistics_live(fig5_live_rows())
-    assert fails(name, good) == set() and len(holds(name, good)) == 5
-    assert {"live-halves", "live-recovered"} == fails(
-        name, fig5.statistics_live(fig5_live_rows(lost={"causal": 0.2, "R1": 0.5}))
-    )
-    assert fails(name, fig5.statistics_live(fig5_live_rows(live={"factor": 2.0}))) == {"live-rounds"}
 
 
 # -- theorems, availability
@@ -369,9 +328,6 @@ def test_bytes_and_errors() -> None:
 def test_a_larger_clock_that_makes_more_errors() -> None:
     found = headers.statistics(header_rows(higher=lambda R: R / 100))
     assert fails("pco17/headers", found) == {"higher-R"}
-
-
-# -- alerts
 
 
 # -- the survey

@@ -193,6 +193,19 @@ async def test_doors_are_protected_as_members_are(tmp_path: Path) -> None:
     await tls[0].end()
 
 
+@pytest.mark.parametrize("nonsense", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x03abc"])
+async def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others(nonsense: bytes) -> None:
+    _, some = await hosts(1)
+    reader, writer = await asyncio.open_connection(*parse_address(some[0].door.address))
+    writer.write(nonsense)
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed, without an answer"
+    writer.close()
+    async with client(some) as ann:
+        assert await ann.publish(b"hello") == 1
+    await some[0].end()
+
+
 async def test_strangers_at_the_door_make_it_keep_next_to_nothing() -> None:
     """Each sends the beginning of a record of a megabyte, or nothing at all."""
     _, some = await hosts(1)

@@ -67,27 +67,6 @@ def test_cut_and_heal_really_do_and_the_traces_are_collected(tmp_path: Path) -> 
     assert sum(row.kind == "fault" for row in rows) >= 6, "each was told of the cut and of its end"
 
 
-def test_a_killed_process_comes_back_to_its_address(tmp_path: Path) -> None:
-    said: list[str] = []
-
-    async def main() -> None:
-        async with three(tmp_path, rate=5.0) as fleet:
-            await fleet.start()
-            victim = fleet.all[1]
-            address, me, pid = victim.addresses, victim.me, victim.pid
-            await fleet.run([PlanStep(0.0, "kill", (1,), "killed")], said.append)
-            assert not victim.alive and list(victim.killed) == me
-            assert len(await fleet.looks()) == 2
-            await fleet.run([PlanStep(0.0, "start", (1,), "back")], said.append)
-            assert victim.addresses == address and victim.me != me and victim.pid != pid and victim.starts == 2
-            await fleet.until("all here", sees(3, 3, 3), LIMIT_S)
-            with pytest.raises(FleetError, match=r'(?s)never: not within 0 s: .*"members": 3'):
-                await fleet.until("never", lambda looks: False, 0.0)
-
-    whence.run(main())
-    assert said == ["killed", "back"]
-
-
 def test_members_that_find_nobody_are_named(tmp_path: Path) -> None:
     async def main() -> None:
         async with Fleet(tmp_path) as fleet:

@@ -318,6 +318,29 @@ def test_saves_that_wait_for_a_sync_share_the_next_one_in_order(tmp_path: Path) 
     asyncio.run(main())
 
 
+def test_after_a_failure_nothing_more_is_written_and_nobody_waits(tmp_path: Path) -> None:
+    class Full(Files):
+        def write(self, fd: int, data: memoryview) -> int:
+            raise OSError(28, "no space left on device")
+
+    async def main() -> None:
+        with Journal(tmp_path, "c") as journal:
+            journal.load()
+            journal.next_boot(1)
+            journal._files = Full()
+            failed: list[Exception] = []
+            writer = Scribe(journal, failed.append, in_thread)
+            writer.save(b"1", [frame(1)], [], None, True, lambda: pytest.fail("it is not written"))
+            writer.save(b"2", [frame(2)], [], None, True, lambda: pytest.fail("nor this"))
+            await asyncio.wait_for(writer.settled(), 60)
+            assert [str(error) for error in failed] and "no space" in str(failed[0])
+            writer.processed(1)
+            await asyncio.wait_for(writer.settled(), 60)
+            assert len(failed) == 1
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("count", [1, 20])
 async def test_the_disk_writes_a_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """At most three bytes for each byte of a payload of 100, everything included; more than the tail of a process and

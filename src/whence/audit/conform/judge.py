@@ -18,7 +18,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from whence.audit.judge import Causality, Verdict, rule_broken
-from whence.audit.judge.promises import FIFO, INTEGRITY
+from whence.audit.judge.promises import DISORDER, FIFO, INTEGRITY
+from whence.audit.judge.sequence import OneSequence
 from whence.audit.judge.tickets import owner_of
 from whence.audit.trace import Row
 
@@ -183,7 +184,7 @@ class BrokenClaim(NamedTuple):
     """A broken promise."""
 
     rule: str
-    """`integrity`, `fifo`, `causal`, `reliable`."""
+    """`integrity`, `fifo`, `causal`, `disorder`, `reliable`."""
     node: str
     text: str
 
@@ -195,6 +196,8 @@ def judge(history: NodeHistory, claims: Sequence[str]) -> list[BrokenClaim]:
     delivered = _deliveries(history, order)
     wrong = [f for f in delivered if f.rule == INTEGRITY]
     found = _few([*_ids(history), *wrong]) + _few(f for f in delivered if f.rule != INTEGRITY)
+    if "total" in claims:
+        found += _few(_disorder(history))
     if "reliable" in claims:
         found += _few(_missing(history))
     return found
@@ -248,6 +251,18 @@ def _deliveries(history: NodeHistory, order: str) -> list[BrokenClaim]:
         over = f" in its {lives} lives, going on from its own state" if lives > 1 else ""
         found.append(BrokenClaim(INTEGRITY, node, f"{node} delivered {value} {times + 1} times{over}"))
     return found
+
+
+def _disorder(history: NodeHistory) -> Iterator[BrokenClaim]:
+    """Where a node's sequence differs from another one's for the first time."""
+    sequence = OneSequence()
+    for life, kind, _, value, _, _ in history.steps:
+        split = sequence.delivered(life.line, value) if kind == "deliver" else None
+        if split is not None:
+            where = f"{'after' if split.after else 'before'} {split.beside if split.after else value}"
+            mine = value if split.after else split.beside
+            text = f"{life.node} delivered {mine} right {where}; {split.who} delivered {split.other} there"
+            yield BrokenClaim(DISORDER, life.node, text)
 
 
 def _effect(causality: Causality, line: str, cause: str, rule: str) -> str:

@@ -38,6 +38,7 @@ FEATURES: Final = {
     "fifo": "events of one node are delivered in the order in which it published them",
     "causal": "no effect is delivered before its cause",
     "reliable": "every event that was accepted is delivered by every node that stays",
+    "total": "all nodes deliver all events in one order",
     "datagrams": "messages between nodes may arrive in another order, and more than once",
     "loss": "messages between nodes may get lost",
     "late-join": "a node that is started later gets all that was delivered before",

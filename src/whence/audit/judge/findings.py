@@ -9,7 +9,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.audit.judge.promises import AGREEMENT, DROP, IMPOSSIBLE, INTEGRITY, RATE, REUSED_ID, SILENCE, Verdict
+from whence.audit.judge.promises import (
+    AGREEMENT,
+    DISORDER,
+    DROP,
+    IMPOSSIBLE,
+    INTEGRITY,
+    RATE,
+    REUSED_ID,
+    SILENCE,
+    Verdict,
+)
 
 
 class EventName(NamedTuple):
@@ -95,6 +105,13 @@ def of_delivery(
         said = f"{member} delivered {other} and then {event}; but {other.origin} published the former with the latter"
         said += " in its past"
     return Finding(rule=rule, member=member, step=step, event=event.id, witnesses=witnesses, sentence=said)
+
+
+def disorder(member: str, step: int | None, event: str, beside: str, other: str, who: str, after: bool) -> Finding:
+    """A delivery at another place of the one sequence than at another member."""
+    where, mine, first = ("after", event, beside) if after else ("before", beside, event)
+    said = f"{member} delivered {mine} right {where} {first}; {who} delivered {other} there"
+    return Finding(rule=DISORDER, member=member, step=step, event=event, witnesses=(first, mine, other), sentence=said)
 
 
 def unknown(member: str, step: int | None, event: str | None) -> Finding:

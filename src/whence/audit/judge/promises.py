@@ -6,7 +6,9 @@ rule       broken by            binds                                  says
 integrity  unknown, duplicate   everybody                              only what was published is delivered, once
 fifo       inverted, same       `fifo`                                 a publisher's events come in its order
            publisher
-causal     inverted             `causal`, `reliable`                   no effect before its cause
+causal     inverted             `causal`, `reliable`, `total`          no effect before its cause
+disorder   another event next   `total`                                all members in this order have one sequence
+           to the same                                                 (`sequence`)
 gap        over a gap           `reliable`                             nothing in the past of an event is skipped
 agreement  never delivered      `reliable`                             what a live member has, or a live publisher
                                                                        published, arrives
@@ -63,9 +65,11 @@ NAMES: Final = tuple(dict.fromkeys(_TEXTS))
 INVERSIONS: Final = frozenset((Verdict.INVERTED, Verdict.FIFO_INVERTED))
 
 INTEGRITY, FIFO, CAUSAL, GAP = "integrity", "fifo", "causal", "gap"
-AGREEMENT, SILENCE, DROP, RATE = "agreement", "silence", "drop", "rate"
+AGREEMENT, SILENCE, DROP, RATE, DISORDER = "agreement", "silence", "drop", "rate", "disorder"
 REUSED_ID, TWO_OWNERS, IMPOSSIBLE = "reused id", "two owners", "impossible"
-RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, SILENCE, DROP, RATE, REUSED_ID, TWO_OWNERS, IMPOSSIBLE)
+RULES: Final = (
+    CAUSAL, FIFO, INTEGRITY, DISORDER, GAP, AGREEMENT, SILENCE, DROP, RATE, REUSED_ID, TWO_OWNERS, IMPOSSIBLE,
+)  # fmt: skip
 
 SILENT: Final = 20
 """A member may lose events. One that has none of others is only held silent if other live members have at least so
@@ -83,6 +87,8 @@ class OrderPromise(NamedTuple):
     """It delivers everything that a live member has, or that a live member published."""
     rate: bool = False
     """It may invert deliveries, but not too many."""
+    sequence: bool = False
+    """It delivers a part of one sequence, the same for all members with this promise."""
 
 
 _INTEGRITY: Final = {Verdict.UNKNOWN: INTEGRITY, Verdict.DUPLICATE: INTEGRITY}
@@ -95,8 +101,8 @@ PROMISES: Final[dict[str, OrderPromise]] = {
     "reliable": OrderPromise(
         "no inversion; skips only what no living member holds", {**_CAUSAL, Verdict.OVER_GAP: GAP}, agreement=True
     ),
-    "total": OrderPromise("one sequence for all in this order, no inversion", _CAUSAL),
     "probabilistic": OrderPromise("few inversions, each with an alert", _INTEGRITY, rate=True),
+    "total": OrderPromise("one sequence for all in this order, no inversion", _CAUSAL, sequence=True),
 }
 """Order -> what it promises."""
 

@@ -26,6 +26,8 @@ from whence.errors import BadMessage
 
 COUNCILS = 3
 """Councils whose reports count: the newest and those just before it."""
+LEFT_OUT = "left out"
+"""Why an own event was given up: it is in no log."""
 NOTHING: Mapping[Log, int] = {}
 WRITE_AHEAD = 1 << 16
 """How far ahead of the clock a disk has it (rule T11)."""
@@ -505,7 +507,7 @@ class TotalOrdering(TicketOrdering):
             if end is not None and merge.settled.upto(*log) >= end:
                 del self._left_out[log]
                 if merge.settled.upto(*log) < last:
-                    out.append(GaveUp(((*log, merge.settled.upto(*log) + 1, last),), "left out"))
+                    out.append(GaveUp(((*log, merge.settled.upto(*log) + 1, last),), LEFT_OUT))
         return out
 
     def _overtake(self, frame: TotalFrame, now: int, out: list[OrderOutput]) -> None:

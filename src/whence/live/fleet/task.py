@@ -8,7 +8,7 @@ part in the load read it; for others it is an ordinary payload.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -98,10 +98,6 @@ class Pace:
         return max(TICK_S, self._next - now)
 
 
-DOWN_S: Final = (0.0, 0.3, 1.0)
-"""Possible seconds between a kill and the restart."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlanStep:
     """One action on some processes of a fleet."""
@@ -113,11 +109,3 @@ class PlanStep:
     """By number; for a cut, one side of the partition."""
     say: str = ""
     """A message for people, when it is done."""
-
-
-def kills(rng: random.Random, processes: int, every: float) -> Iterator[PlanStep]:
-    """Kill and restart random processes, one about every `every` seconds, endlessly."""
-    while True:
-        one = rng.randrange(processes)
-        yield PlanStep(every * rng.uniform(0.5, 1.5), "kill", (one,), f"kill -9 of process {one}")
-        yield PlanStep(rng.choice(DOWN_S), "start", (one,), f"process {one} is back")

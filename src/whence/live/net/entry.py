@@ -199,7 +199,8 @@ class Entry:
                 random.Random(random.SystemRandom().getrandbits(64)),
                 None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
-                self.journal is not None or self.ballots is not None,
+                # total order needs the logs, too: the memory of a vote alone is none (docs/total.md, rule T11)
+                self.journal is not None or (self.ballots is not None and not self.config.ordering.total),
                 remembered,
             ),
             ship=self.host.ship,

@@ -195,7 +195,7 @@ def settings_of(config: Config) -> dict[str, str]:
     ring, cast = config.ring, config.cast
     found: dict[str, object] = {
         "tickets": config.tickets,
-        "mechanism": config.ordering.kind,
+        "mechanism": config.ordering.joins,
         "view": cast.view,
         "mode": cast.mode,
         "round_ns": cast.round,

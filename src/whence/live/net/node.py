@@ -10,23 +10,27 @@ sees them (never the ring's news): the member recovers them later, when there is
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Incarnation, MemberId, address_of
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_WHOLE_STATE, keep_last
-from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
+from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, around_seq, fitting
 from whence.core.member import Member
 from whence.core.order.messages import AckRecover
+from whence.core.order.total import LEFT_OUT
 from whence.core.ports import (
+    AnySpan,
     Arrived,
     BadBytes,
+    Behind,
     Contracted,
     Coordinate,
     Copied,
@@ -58,7 +62,7 @@ from whence.core.ports import (
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import RingMessage, by_receiver
 from whence.core.wire import Message, decode, encode, header
-from whence.errors import ClusterClosed, RemoteError
+from whence.errors import ClusterClosed, Forked, Jumped, LeftOut, RemoteError
 from whence.live.net.hello import direct
 from whence.live.net.listener import Refusals
 from whence.live.net.outbox import Outbox, without_frames
@@ -211,6 +215,8 @@ class Node:
         self.batch: Batch | None = None
         """The events published since the last step; None: there are none, and `begin` opens one."""
         self.copies = CopyCounts()
+        self.unplaced: dict[str, asyncio.Future[int]] = {}
+        """Total order: own events whose publishers wait for their places."""
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
         self._urgent: deque[tuple[MemberId, bytes | memoryview, Connection, bool]] = deque()
         self._shut_out: dict[str | None, None] = {}
@@ -439,6 +445,10 @@ class Node:
         for batch in batches:
             batch.settle(stopped)
         self.copies.close(stopped)
+        waiting, self.unplaced = self.unplaced, {}
+        for waiter in waiting.values():
+            if not waiter.done():
+                waiter.set_exception(stopped)
 
     # -- out ----------------------------------------------------------------------------------------------------
 
@@ -483,6 +493,8 @@ class Node:
             kind = type(o)
             if kind is Deliver:
                 self.backlog.add(o)  # type: ignore[arg-type]  # as its kind says
+                if self.unplaced:
+                    self._placed(o)  # type: ignore[arg-type]  # as its kind says
                 delivered = True
             elif kind is Send:
                 sends = True
@@ -534,6 +546,10 @@ class Node:
                 self.unfounded = o.reason
             case Copied():
                 self.copies.tell(o)
+            case GaveUp(ranges, reason) if reason == LEFT_OUT:
+                self._left_out(ranges)
+            case Behind(how, reason):
+                self.fail((Jumped if how == "jumped" else Forked)(f"{self.cluster}: {reason}"))
             case CutOff():
                 log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
             case Contracted():
@@ -542,6 +558,21 @@ class Node:
                 log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
         changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown | GaveUp)
         return changes or (isinstance(o, Refused) and o.what in ("join", "found"))
+
+    def _placed(self, said: Deliver) -> None:
+        """An own event has its place."""
+        for at, name in enumerate(said.frame.names() if said.frame.owner == self.me else (), said.place):
+            waiter = self.unplaced.pop(name, None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(at)
+
+    def _left_out(self, ranges: Sequence[AnySpan]) -> None:
+        for ticket, inc, first, last in ranges:
+            before, after = around_seq(cast(int, ticket), inc, self.me)
+            for seq in range(first, last + 1):
+                waiter = self.unplaced.pop(name := f"{before}{seq}{after}", None)
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(LeftOut(f"{name} was published, and has no place: its ticket was lost before"))
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said

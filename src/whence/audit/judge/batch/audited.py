@@ -19,6 +19,7 @@ from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
 from whence.audit.judge.batch.rates import ABOVE, Rate, rate
 from whence.audit.judge.findings import MISSING_STEPS, EventName, Finding, why
 from whence.audit.judge.promises import SILENT, Verdict, promise
+from whence.audit.judge.sequence import OneSequence
 from whence.audit.judge.tickets import Holding, Pair, Tenures, owner_of, parse_id, went_beyond
 from whence.audit.trace import Row
 
@@ -159,7 +160,7 @@ class _Publishers:
 
 def found(a: Audited) -> list[Found]:
     """Every broken promise; in a piece of a run only those that do not depend on other members."""
-    others = () if a.coded.apart else (*of_steps(a), *of_losses(a))
+    others = () if a.coded.apart else (*of_steps(a), *of_losses(a), *_of_sequences(a))
     owners = (one for one in a.owners if one[1].doubt is None)
     return [*_of_deliveries(a), *_of_drops(a), *others, *owners]
 
@@ -205,6 +206,22 @@ def of_steps(a: Audited) -> Iterator[Found]:
     for rows, say in (*told, (unmet, lambda member, step, event: findings.impossible(member, step, None))):
         for row, run, _, member in _at(a.coded, rows):
             yield run, say(member, int(a.coded.lseq[row]), str(id_on(a.coded, row)))
+
+
+def _of_sequences(a: Audited) -> Iterator[Found]:
+    """Where a member in total order differs from another one for the first time."""
+    coded, of_run = a.coded, defaultdict[int, OneSequence](OneSequence)
+    for m in np.flatnonzero([promise(order).sequence for order in coded.order]).tolist():
+        begin, end = coded.steps.begin[m : m + 2].tolist()
+        run, member = int(coded.run_of[m]), str(coded.members[m])
+        for row in (begin + np.flatnonzero(coded.steps.kind[begin:end] == kernel.DELIVER)).tolist():
+            split = of_run[run].delivered(m, int(coded.event[row]))
+            if split is not None:
+                event, beside, other = (
+                    str(coded.events[c]) for c in (int(coded.event[row]), split.beside, split.other)
+                )
+                who, step = str(coded.members[split.who]), int(coded.lseq[row])
+                yield run, findings.disorder(member, step, event, beside, other, who, split.after)
 
 
 # -- what members lack

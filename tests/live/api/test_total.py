@@ -1,0 +1,65 @@
+"""Total order live: `order="total"`, `publish(..., settled=True)`, `event.place`, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import whence
+from tests.live.net.live import collect, fast, several
+from whence.errors import ConfigError, TimedOut, UsageError
+from whence.testing import MemoryNetwork
+
+
+async def test_all_members_deliver_one_sequence_and_a_publisher_learns_its_place() -> None:
+    common = {"transport": MemoryNetwork(), "settings": fast(), "order": "total", "tickets": 3}
+    async with several("one", 3, **common) as members:
+        await members[0].wait_for(lambda: len(members[0].members()) == 3, 30)
+
+        async def publish(cluster: whence.Cluster) -> list[str]:
+            async with cluster.publisher() as publisher:
+                return [await publisher.publish(b"x", settled=True, timeout=60) for _ in range(10)]
+
+        ids = await asyncio.gather(*map(publish, members))
+        read = await asyncio.gather(*(collect(cluster, 30) for cluster in members))
+        assert {name for own in ids for name in own} == {event.id for event in read[0]}
+        for events in read:
+            assert [(e.place, e.id) for e in events] == [(n, e.id) for n, e in enumerate(read[0], 1)]
+
+
+async def test_other_orders_see_the_same_stream_and_cut_off_voters_stop_only_total_order() -> None:
+    net = MemoryNetwork()
+    common = {"transport": net, "settings": fast(), "tickets": 3, "total": True}
+    async with (
+        whence.create("mixed", **common, order="total") as a,
+        whence.join("mixed", [a.address], **common, order="total") as b,
+        whence.join("mixed", [a.address], **common) as c,
+        a.publisher() as publisher,
+    ):
+        await a.wait_for(lambda: len(a.council.voters) == 2 and len(a.members()) == 3, 60)  # type: ignore[union-attr]
+        await publisher.publish(b"1", settled=True, timeout=60)
+        (event,) = await collect(c, 1)
+        assert event.place is None and c.order == "causal"
+        net.cut([b.address], [a.address, c.address])
+        if a.council is not None and a.council.voters[0].member != a.me:  # the first voter alone would be enough
+            with pytest.raises(TimedOut, match="waits for"):
+                await publisher.publish(b"2", settled=True, timeout=0.3)
+            assert a.waits_for
+        net.heal()
+        await publisher.publish(b"3", settled=True, timeout=60)
+        assert (await collect(b, 2))[0].payload == b"1"
+
+
+async def test_what_cannot_be_kept_is_refused_by_name() -> None:
+    common = {"transport": MemoryNetwork(), "settings": fast()}
+    with pytest.raises(ConfigError, match="order='total'"):
+        whence.create("none", **common, total=True)
+    with pytest.raises(ConfigError, match="needs ring council"):
+        whence.create("none", transport=MemoryNetwork(), order="total", settings={"ring": "neighbours"})
+    async with whence.create("plain", **common) as plain, plain.publisher() as publisher:
+        with pytest.raises(UsageError, match="total order"):
+            await publisher.publish(b"x", settled=True)
+        with pytest.raises(UsageError, match="tickets and total order"):
+            async with whence.join("plain", [plain.address], **common, order="total"):
+                pass
