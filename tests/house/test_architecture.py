@@ -21,6 +21,7 @@ FUNCTION_LINES = 60
 LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
     "whence.lab.scale.engine._take",
     "whence.lab.scale.flood.flood",
+    "whence.lab.scale.trees.repair",
     "whence.audit.judge.batch.kernel.judge",
     "whence.audit.judge.batch.kernel.rebuild",
 }

@@ -111,6 +111,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "publishers": (count, "N", "how many of them publish at a time"),
     "rate": (positive, "PER_S", "events/s of each publisher"),
     "fanout": (count, "F", "to how many members a copy goes (none: the planner's choice)"),
+    "plot": (Path, "FILE", "draw one event on its way to all members; .png, .svg or .pdf"),
     "loss": (share, "P", "share of messages that are lost"),
     "role": (CHOICE, "", "what the member may do"),
     "report": (Path, "FILE", "write a page with what happened, to look at"),
@@ -410,17 +411,16 @@ The grid is a TOML file: the settings, and how many seeds of each. docs/pipeline
     ),
     "scale": Command(
         "causal order at 10^8 deliveries and more: the errors of clocks; gossip and trees among a million members",
-        "members publishers rate events fanout loss latency mode order set latencies seed=0 jobs json",
+        "members publishers rate events fanout loss latency mode order set latencies seed=0 jobs plot json",
         """\
   whence scale gossip --members 1000000 --events 20 --fanout 16 --loss 0.01 --order causal
-  whence scale gossip --members 100000 --mode rounds --set crash=0.5 --set crash_at=1
-  whence scale                              (N, R, K) = (1000, 100, 4), 200 messages/s, 10^8 deliveries
+  whence scale gossip --members 100000 --mode tree --set crash=0.5 --set crash_at=1 --plot tree.png
   whence scale --set processes=2000 --set entries=200 --set keys=3 --set deliveries=1e7
 
 The array engine: (N, R, K) clocks in the network of PCO17, with an exact oracle. The settings, times in ms: processes,
 entries, keys, deliveries, rate (messages/s of all), delay, spread, skew, loss, retry, churn, memory, alerts.
-With `gossip`: how events spread among --members, and when they deliver them, next to what `whence plan` says. More
-settings: termination, view, recovery, k, buffer, crash, crash_at, churn, away, forget, tenure, payload. docs/scale.md
+With `gossip`: how events spread among --members, next to what `whence plan` says. Also: termination, view, recovery, k,
+buffer, crash, crash_at, churn, away, forget, tenure, payload. docs/scale.md
 """,
         {"order": ("unordered", "fifo", "causal", "reliable"), "mode": ("eager", "rounds", "tree")},
         {"what": {"nargs": "?", "choices": ("clocks", "gossip"), "default": "clocks", "help": "or members"}},

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import msgspec
 import numba
+import numpy as np
 import pytest
 
 from whence.cli import main
 from whence.errors import ConfigError
 from whence.lab.scale import GossipResult, GossipSettings, run_gossip
+from whence.lab.scale.dissemination import GossipRun
+from whence.lab.scale.flood import AGE, NEVER
+from whence.lab.scale.picture import bearers_of
 from whence.lab.scale.run import point
 
 MACHINE = {"seconds", "cpu_seconds", "deliveries_per_s", "deliveries_per_cpu_s", "memory_mb", "threads"}
@@ -103,6 +107,34 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
     assert main(COMMAND) == 0
     assert "planned" in capsys.readouterr().out
     assert main(["scale", "--members", "5"]) == 2
+
+
+@pytest.mark.parametrize("mode", ["eager", "rounds", "tree"])
+def test_a_picture_of_one_event(mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everybody but the publisher was brought the event by somebody who had it before, one hop less away."""
+    run = GossipRun(GossipSettings(members=500, events=3, mode=mode))  # type: ignore[arg-type]
+    came, bearer = bearers_of(run)
+    brought = np.flatnonzero((came != NEVER) & (came > 0))
+    assert len(brought) > 450 and (bearer[brought] >= 0).all() and bearer[run.times.owner[0]] == -1
+    if mode != "tree":  # a repair does not change the tree
+        assert (came[bearer[brought]] >> AGE < came[brought] >> AGE).all()
+        assert ((came[bearer[brought]] & 31) < (came[brought] & 31)).all()
+    file = tmp_path / "event.png"
+    assert main(["scale", "gossip", "--members", "500", "--events", "3", "--mode", mode, "--plot", str(file)]) == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert main(["scale", "gossip", "--members", "500", "--events", "3", "--plot", str(tmp_path / "x.gif")]) == 2
+
+
+def test_trees_repair_what_is_lost() -> None:
+    """A copy a member; whoever is below a lost push asks, and crashed neighbours are replaced once they are silent."""
+    tree = {"members": 3000, "events": 40, "publishers": 4, "rate": 5.0, "mode": "tree"}
+    calm, lossy = ran(**tree, loss=0.0), ran(**tree, loss=0.1)
+    assert calm.copies_per_delivery == 1.0 and calm.missed == 0
+    assert calm.arrival_ms.most < 5 * calm.arrival_ms.p50 < lossy.arrival_ms.p99
+    assert lossy.missed < 20 and lossy.lost == 0 and 1 < lossy.copies_per_delivery < 1.5
+    crashed = ran(**tree, crash=0.5, crash_at=0.3)
+    assert crashed.lost < 0.001 * crashed.expected
+    assert figures(ran(2, **tree, loss=0.1)) == figures(lossy)
 
 
 def test_a_point_of_a_sweep_is_a_run(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def reference(work: GossipRun, x: int, state: np.ndarray) -> tuple[dict[int, tup
         found[p] = (when, age)
         tick, sends = 0, int(age < m.termination)
         if m.round:
-            tick, sends = m.round - (at + when - phase_of(p, m)) % m.round, m.termination - age
+            tick, sends = m.round - (at + when - phase_of(p, m.phase, m.round)) % m.round, m.termination - age
         for k in range(sends):
             sent = when + tick + k * m.round
             if mortal and t.down[p] <= at + sent:

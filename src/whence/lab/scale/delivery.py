@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from whence.lab.scale.flood import below32, delay
+from whence.lab.scale.flood import BUCKET, below32, delay
 from whence.lab.scale.jit import kernel, span, threaded
 from whence.lab.scale.random import hashed
 
@@ -142,7 +142,7 @@ def settle(
     came: Any, state: Any, first: int, a: Any, termination: int, fanout: int, rounds: bool, gone: Any, load: Any
 ) -> None:
     """Arrivals of a batch into the ring, and the load of each member: copies sent and received. `gone`: members that
-    do not count, for each event."""
+    do not count, for each event. `fanout` 0: trees, where the state says how many were sent."""
     rows, n = a.shape
     for b in span((n + BLOCK - 1) // BLOCK):
         for e in range(len(came)):
@@ -151,7 +151,8 @@ def settle(
                 age = key & 31
                 known = key < np.int32(2**31 - 1)
                 left = max(0, termination - age)
-                load[0, i] += known * fanout * (left if rounds else min(left, 1))
+                sent = fanout * (left if rounds else min(left, 1)) if fanout else state[e, i] >> BUCKET
+                load[0, i] += sent if known else 0
                 load[1, i] += state[e, i] & 63
                 a[row, i] = key >> 5 if known else LOST
                 if len(gone) and gone[e, i]:

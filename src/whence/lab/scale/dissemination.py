@@ -29,12 +29,15 @@ import numpy as np
 from whence.errors import ConfigError
 from whence.lab.plan import message_sizes
 from whence.lab.scale import delivery as d
-from whence.lab.scale.flood import BATCH, CHUNK, spread
+from whence.lab.scale import trees
+from whence.lab.scale.flood import CHUNK, spread
 from whence.lab.scale.gossip import MOST_US, Expected, GossipSettings, links, manner, outlook, timetable
 from whence.lab.scale.jit import Progress, use_threads
 from whence.lab.scale.random import I64, below, bits, uniform
 
 MOST_BYTES = 8e9
+MOST_AT_A_TIME = 4_000_000
+"""First arrivals in a batch of events, but for 8 events."""
 TURNS = 3
 """How often `reliable` asks."""
 DIGESTS = 64
@@ -139,15 +142,16 @@ class GossipRun:
         patience = self.wait_us + (self.again_us if s.recovery != "off" else 0)
         self.patience = patience if s.order in ("causal", "fifo") else 0
         self.digest_us = round_us / (config.cast.fanout * (1 - s.loss))
-        self.turns = TURNS if s.order == "reliable" else 1
-        self.k, self.buffer = order.k, order.buffer
+        self.k, self.buffer, self.turns = order.k, order.buffer, TURNS if s.order == "reliable" else 1
+        self.batch_size = max(8, min(64, MOST_AT_A_TIME // s.members))
         self._sizes(round_us, patience)
         n, w, e = s.members, self.rows, len(self.times.at)
         self.a = np.empty((w, n), np.int32)
         self.r = self.a if s.order == "unordered" else np.empty((w, n), np.int32)
         self.c = self.r if s.order in ("causal", "reliable") else np.empty((w, n), np.int32)
-        self.batch = np.empty((BATCH, n), np.int32), np.empty((BATCH, n), np.uint16)
+        self.batch = np.empty((self.batch_size, n), np.int32), np.empty((self.batch_size, n), np.uint16)
         self.scratch = self._scratch()
+        self.grove, self.tree = self._plant()
         self.load = np.zeros((2, n), np.uint32)
         self.counts = np.zeros((-(-n // d.BLOCK), 8), np.int64)
         self.histogram = np.zeros((2, len(self.counts), d.BINS), np.int64)
@@ -170,8 +174,9 @@ class GossipRun:
     def _sizes(self, round_us: int, patience: int) -> None:
         """Times after which nothing changes, and what the rings need for them."""
         s, at = self.s, self.times.at
-        slowest = int(self.links.base.max()) + int(self.links.jitter.max())
-        self.spread_us = self.manner.termination * (slowest + self.manner.round) + round_us * (s.mode == "tree") * 8
+        slowest = self.slowest = int(self.links.base.max()) + int(self.links.jitter.max())
+        pause = self.manner.round if s.mode == "rounds" else 0
+        self.spread_us = self.manner.termination * (slowest + pause) + 16 * round_us * (s.mode == "tree")
         if self.spread_us >= MOST_US:
             raise ConfigError(f"latency: an event spreads for up to {self.spread_us / 1e6:.0f} s; at most 67 s")
         asked = sum(self.again_us << turn for turn in range(self.turns - 1)) + self.wait_us + 2 * slowest
@@ -179,10 +184,11 @@ class GossipRun:
         self.settled_us = self.spread_us + (late + asked if s.recovery != "off" else 0)
         self.final_us = 2 * self.settled_us + patience
         under_way = int((np.arange(len(at)) - np.searchsorted(at, at - self.final_us)).max(initial=0)) + 1
-        self.rows = min(len(at), under_way + BATCH) + BATCH
+        self.rows = min(len(at), under_way + self.batch_size) + self.batch_size
         self.unit = max(0, ceil(log2(max(1, 2 * self.final_us) / d.BINS)))
         distinct = 1 + (s.order != "unordered") + (s.order in ("unordered", "fifo"))
-        needs = 4 * s.members * self.rows * distinct + s.members * (6 * BATCH + 40)
+        grown = 16 * len(np.unique(self.times.owner)) * (1 + (s.crash > 0)) if s.mode == "tree" else 0
+        needs = s.members * (4 * self.rows * distinct + 6 * self.batch_size + 40 + grown)
         if needs > MOST_BYTES:
             raise ConfigError(
                 f"members: {s.members:,} with {under_way:,} events under way need {needs / 1e9:.0f} GB, "
@@ -191,17 +197,16 @@ class GossipRun:
 
     def run(self, tell: Progress) -> None:
         """All events."""
-        t, n = self.times, self.s.members
-        e = len(t.at)
-        for first in range(0, e, BATCH):
-            end = min(e, first + BATCH)
+        t, e = self.times, len(self.times.at)
+        for first in range(0, e, self.batch_size):
+            end = min(e, first + self.batch_size)
             came, state, copies = self.arrivals(first, end)
             self.copies += int(copies.sum())
             self._settle(first, came, state)
             for x in range(first, end):
                 self._publish(x)
             self._finish(end, int(t.at[end - 1]))
-            tell(end / e, f"{end:,} of {e:,} events among {n:,} members")
+            tell(end / e, f"{end:,} of {e:,} events among {self.s.members:,} members")
         self._pursue(e, 2**62)
         self._finish(e, 2**62)
 
@@ -209,18 +214,40 @@ class GossipRun:
         """How a batch of events spreads: arrivals and ages; what came at each member; copies that were sent."""
         t, events, many = self.times, slice(first, end), end - first
         came, state = self.batch[0][:many], self.batch[1][:many]
+        if self.grove is not None:
+            graft = self.expected.config.cast.graft // 1000
+            copies = trees.climb(
+                self.tree[events], t.at[events], self.keys[events], self.links, self.manner, graft, self.grove, t.down,
+                t.up, came, state, self.scratch,
+            )  # fmt: skip
+            return came, state, copies
         copies = spread(
             t.owner[events], t.at[events], self.keys[events], self.links, self.manner, t.down, t.up, came, state,
             self.scratch,
         )  # fmt: skip
         return came, state, copies
 
+    def _plant(self) -> tuple[trees.Grove | None, I64]:
+        """The trees: of each owner, and anew once a crash has been noticed."""
+        s, t = self.s, self.times
+        if s.mode != "tree":
+            return None, t.at[:0]
+        cast = self.expected.config.cast
+        noticed = int(s.crash_at * 1e6) + cast.silence * cast.round // 1000
+        later = (t.at >= noticed).astype(np.int64) if s.crash else t.at * 0
+        pairs, tree = np.unique(t.owner * np.int64(2) + later, return_inverse=True)
+        everybody = np.arange(s.members)
+        epochs = [everybody, np.flatnonzero(t.down > noticed)] if later.any() else [everybody]
+        return trees.plant(s.members, cast.neighbours, pairs // 2, s.seed, self.links, epochs, pairs % 2), tree
+
     def _scratch(self) -> tuple[Any, ...]:
         threads: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-        slowest = (
-            int(self.links.base.max()) + int(self.links.jitter.max()) + self.manner.round * self.manner.termination
-        )
+        slowest = self.slowest + self.manner.round * self.manner.termination
         buckets = 1 << max(1, (slowest >> self.links.shift) + 2).bit_length()
+        if self.s.mode == "tree":
+            cast = self.expected.config.cast
+            furthest = (4 * self.manner.round + cast.graft // 1000 + 2 * self.slowest) >> self.links.shift
+            return trees.scratch(threads, self.s.members, furthest, cast.neighbours + 1)
         chunks = self.manner.fanout * max(1, self.manner.termination if self.manner.round else 1) * self.s.members
         chunks = chunks // CHUNK + 2 * buckets + 2  # only what is used takes memory
         sizes = (buckets, buckets, chunks, chunks * CHUNK, chunks + 1, CHUNK)
@@ -234,7 +261,8 @@ class GossipRun:
             at = t.at[first : first + len(came), None]
             gone = (t.down[None, :] < at + self.settled_us) & (t.up[None, :] > at)
         m = self.manner
-        d.settle(came, state, first, self.a, m.termination, m.fanout, m.round > 0, gone, self.load)
+        fanout, rounds = (0 if self.s.mode == "tree" else m.fanout), self.s.mode == "rounds"
+        d.settle(came, state, first, self.a, m.termination, fanout, rounds, gone, self.load)
 
     def _finish(self, end: int, now: int) -> None:
         """Resolve and count what nothing can change any more."""
@@ -258,7 +286,7 @@ class GossipRun:
     def _publish(self, x: int) -> None:
         """What the publisher knows of, and whom gossip will miss."""
         t, row, k, ticket = self.times, x % self.rows, int(self.column[x]), int(self.times.ticket[x])
-        oldest = max(0, x - self.rows + BATCH + 1)
+        oldest = max(0, x - self.rows + self.batch_size + 1)
         self._pursue(x, int(t.at[x]))
         self.pa[row] = self.a[row, self.whom]
         self.merged[row] = False
@@ -285,7 +313,7 @@ class GossipRun:
         if self.s.order == "unordered":
             self.pr[row] = self.pa[row]
             return
-        oldest = max(0, x - self.rows + BATCH + 1)
+        oldest = max(0, x - self.rows + self.batch_size + 1)
         d.resolve(
             x, columns.start, columns.stop, oldest, self.patience, self.s.order == "fifo", self.pa, self.pr, t.at,
             t.ticket, self.seq, self.deps, self.before, self.many,
@@ -308,9 +336,8 @@ class GossipRun:
             self.missing[past & (ask <= self.missing[:, 2]), 3] = -1
         if len(who):
             at, teller = self._told(x, who)
-            self.missing = np.vstack(
-                (self.missing, np.column_stack((who * 0 + x, who, at + self.wait_us, teller, who * 0)))
-            )
+            rows = np.column_stack((who * 0 + x, who, at + self.wait_us, teller, who * 0))
+            self.missing = np.vstack((self.missing, rows))
 
     def _told(self, x: int, who: I64) -> tuple[I64, I64]:
         """The first digest that shows x to each of these members, and whose."""
@@ -339,7 +366,7 @@ class GossipRun:
         """One member asks for one event; False: it will ask again."""
         e, p, now, teller, turn = map(int, self.missing[i])
         t, row = self.times, e % self.rows
-        if now >= 2**61 or self.a[row, p] != d.LOST or e < upto - self.rows + BATCH:
+        if now >= 2**61 or self.a[row, p] != d.LOST or e < upto - self.rows + self.batch_size:
             return True
         source = int(t.owner[e]) if self.s.recovery == "R1" else -1
         answer = d.ask(
@@ -353,7 +380,7 @@ class GossipRun:
         self.recovered += 1
         if (at := int(np.searchsorted(self.whom, p))) < len(self.whom) and self.whom[at] == p:
             self.pa[row, at] = answer
-            for x in range(max(e, upto - self.rows + BATCH), upto):
+            for x in range(max(e, upto - self.rows + self.batch_size), upto):
                 self._at_publishers(x, range(at, at + 1))
         return True
 
@@ -363,7 +390,7 @@ def run_gossip(settings: GossipSettings, threads: int | None = None, progress: P
     use_threads(threads)
     tell = progress or (lambda done, what: None)
     tell(0.0, "loading the kernels (the first time they are compiled: a minute)")
-    _load()
+    load_kernels(settings.mode == "tree")
     began, spent = time.perf_counter(), time.process_time()
     work = GossipRun(settings)
     work.run(tell)
@@ -371,10 +398,10 @@ def run_gossip(settings: GossipSettings, threads: int | None = None, progress: P
 
 
 @cache
-def _load() -> None:
+def load_kernels(tree: bool) -> None:
     """Compile, or load the cached code, before the time is measured: a run that uses all of it."""
-    tiny = GossipSettings(members=100, events=9, publishers=2, fanout=2, termination=4, loss=0.3, order="fifo")
-    GossipRun(tiny).run(lambda done, what: None)
+    how: dict[str, Any] = {"mode": "tree" if tree else "eager", "fanout": 2, "termination": 4, "loss": 0.3}
+    GossipRun(GossipSettings(members=100, events=9, publishers=2, order="fifo", **how)).run(lambda done, what: None)
 
 
 def _latency(histogram: I64, unit: int) -> LatencyQuantiles:

@@ -33,8 +33,6 @@ AGES = (1 << AGE) - 1
 CHUNK = 256
 """Members that are noted next to each other in the calendar."""
 CITY_KEY, PHASE_KEY, VIEW_KEY, DELAY_KEY = (np.uint32(x) for x in (0x51ED270B, 0x2C1B3C6D, 0x297A2D39, 0x9E3779B1))
-BATCH = 8
-"""Events that spread at a time."""
 
 
 class Links(NamedTuple):
@@ -92,9 +90,9 @@ def delay(word: Any, p: int, q: int, least: int, jitter: Any, base: Any) -> Any:
 
 
 @kernel
-def phase_of(p: int, manner: Any) -> Any:
+def phase_of(p: int, phase: Any, pause: int) -> Any:
     """When the member's rounds begin, within a round."""
-    return below32(hashed(np.uint32(p), manner.phase, PHASE_KEY), manner.round)
+    return below32(hashed(np.uint32(p), phase, PHASE_KEY), pause)
 
 
 @kernel
@@ -145,7 +143,7 @@ def flood(
     were sent. The origin never goes down before it has sent."""
     # Read fields once: each access counts references.
     least, shift, lost, jitter, base = links
-    fanout, termination, pause, forget = manner.fanout, manner.termination, manner.round, manner.forget
+    fanout, termination, pause, _, forget, phase = manner
     heads, fill, before, entries, free, found, to, times, words = s
     mortal = begin(at, forget, down, up, came, state)
     last, n, top, chunk = len(heads) - 1, len(came), 1, 0
@@ -171,7 +169,7 @@ def flood(
                 p: Any = np.int64(found[i])
                 state[p] &= GONE | COUNT
                 when, age = np.int64(came[p] >> AGE), np.int64(came[p] & AGES)
-                tick = pause - (at + when - phase_of(p, manner)) % pause if pause else 0
+                tick = pause - (at + when - phase_of(p, phase, pause)) % pause if pause else 0
                 for k in range(termination - age if pause else int(age < termination)):
                     sent = when + tick + k * pause
                     if mortal and down[p] > at and at + sent >= down[p]:

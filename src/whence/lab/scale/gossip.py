@@ -136,8 +136,6 @@ def outlook(s: GossipSettings) -> Expected:
         mode=mode,
     )
     chosen = _sizing(s)
-    if s.mode == "tree":
-        raise ConfigError("mode tree: not among a million members yet; take eager or rounds")
     plan = plan_cluster(q, given=chosen)
     changed: dict[str, Any] = {"recovery": s.recovery, "buffer": s.buffer or None}
     changed |= {"k": s.k} if s.k else {}
@@ -241,7 +239,7 @@ def _absences(s: GossipSettings) -> tuple[I64, I64]:
 
 def manner(s: GossipSettings, config: Config) -> Manner:
     """How members gossip."""
-    pause = config.round_ns // 1000 if s.mode == "rounds" else 0
+    pause = config.round_ns // 1000 if s.mode != "eager" else 0
     phase = np.uint32(int(bits(s.seed, PUBLISHER, [2**40])[0]) & 0xFFFFFFFF)
     fanout, hops = config.cast.fanout, config.cast.termination
     if fanout > LONGEST_FANOUT or hops > MOST_HOPS:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 
 from whence.errors import ConfigError
 
@@ -17,6 +18,8 @@ thread: Any = numba.get_thread_id  # type: ignore[attr-defined]
 """The number of the thread that runs a step."""
 
 
+wide: Any = np.int64
+"""A number of 64 bits, in kernels; its type is no matter outside."""
 Progress = Callable[[float, str], None]
 """Called with the share that is done, and the current step."""
 
