@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from whence.audit.judge.batch.coding import LAST, codes
+from whence.audit.judge.batch.coding import LAST, codes, typed
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema
@@ -247,7 +247,9 @@ def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
     with pq.ParquetFile(source, metadata=footer, read_dictionary=texts) as file:
         table = file.read_row_groups(list(piece.groups), columns=there, use_threads=False)
     full = [
-        _typed(table[name], name) if name in there else constant(given.get(name, _BLANK.get(name)), name, piece.rows)
+        typed(table[name], TYPES[COLUMN[name].type])
+        if name in there
+        else constant(given.get(name, _BLANK.get(name)), name, piece.rows)
         for name in wanted
     ]
     positions: Any = np.arange(piece.first, piece.end)
@@ -263,13 +265,6 @@ def constant(value: Any, name: str, rows: int) -> Any:
         return pa.repeat(pa.scalar(value, kind), rows) if value is not None else pa.nulls(rows, kind)
     zeros: Any = np.zeros(rows, np.int32)
     return pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
-
-
-def _typed(column: Any, name: str) -> Any:
-    kind = TYPES[COLUMN[name].type]
-    if column.type == kind:
-        return column
-    return column.cast(pa.string()).dictionary_encode() if COLUMN[name].type == "text" else column.cast(kind)
 
 
 def sound(rows: pa.Table, required: Sequence[str], file: str = "") -> Read:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from whence.audit.judge import findings, tickets
 from whence.audit.judge.batch import audited, kernel
 from whence.audit.judge.batch.audited import Audited, Found
-from whence.audit.judge.batch.coding import ACTS, END, READ, Coded, JoinSaid, Kept, code, codes, picked
+from whence.audit.judge.batch.coding import ACTS, END, READ, Coded, JoinSaid, Kept, code, codes, picked, typed
 from whence.audit.judge.batch.compiled import Bytes, Longs
 from whence.audit.judge.promises import UNTOLD
 from whence.audit.judge.tickets import Holding, Pair
@@ -96,9 +96,11 @@ def judged(saved: SavedRun, table: pa.Table) -> JudgedRows:
     followed = saved.followed | _followed(saved, seen, now, ends, tenures)
     found = _blank(now)
     ends, taken = kernel.judge(now.steps, now.joins, events, block, past, there, ends, given, found)
-    a = Audited(now, found, np.empty((0, len(kernel.LACKS)), np.int32), [])
+    lacks = np.empty((0, len(kernel.LACKS)), np.int32)
+    a, reused = Audited(now, found, lacks, []), audited.of_steps(Audited(seen, _blank(seen), lacks, []))
     vague = {name for name, unsure in zip(names, ends.vague.tolist(), strict=True) if unsure}
-    again = [one for one in (*_reused(seen), *_owners(tenures, followed, vague)) if _key(one) not in saved.told]
+    every = (*(one for _, one in reused), *_owners(tenures, followed, vague))
+    again = [one for one in every if _key(one) not in saved.told]
     after = _after(saved, table, coded.row, seen, names, _Placed(past, lives, ends, taken))
     after = after._replace(told=saved.told.union(map(_key, again)), followed=followed)
     return JudgedRows(after, a, [*audited.found(a), *((0, one) for one in again)])
@@ -107,17 +109,11 @@ def judged(saved: SavedRun, table: pa.Table) -> JudgedRows:
 def _joined(saved: SavedRun, table: pa.Table) -> pa.Table:
     """The rows that are saved, and those of the others that were not judged yet."""
     there, n = set(table.column_names), table.num_rows
-    columns = [_typed(table[f.name], f.type) if f.name in there else pa.nulls(n, f.type) for f in ROWS]
+    columns = [typed(table[f.name], f.type) if f.name in there else pa.nulls(n, f.type) for f in ROWS]
     member, names = codes(table["member"])
     upto = np.array([saved.upto.get(str(name), 0) for name in names.to_pylist()], np.int64)[member]
     new: Any = pa.array(table["lseq"].to_numpy() >= upto)
     return pa.concat_tables([saved.rows, pa.Table.from_arrays(columns, schema=ROWS).filter(new)])
-
-
-def _typed(column: Any, kind: Any) -> Any:
-    if column.type == kind:
-        return column
-    return column.cast(pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
 
 
 def _in_turn(saved: SavedRun, coded: Coded, table: pa.Table, names: list[str]) -> Longs:
@@ -258,9 +254,7 @@ def _kept(
     rows: Any = np.append(np.sort(seen.row[keep]), np.flatnonzero(unread))
     rest = table.unify_dictionaries().take(pa.array(rows)).cast(_PLAIN)  # so that texts are those of these rows
     whole = pa.concat_tables([pa.Table.from_pylist(joins, _PLAIN), rest]).combine_chunks()
-    return pa.Table.from_arrays([_typed(whole[f.name], f.type) for f in ROWS], schema=ROWS), len(joins) + int(
-        keep.sum()
-    )
+    return pa.Table.from_arrays([typed(whole[f.name], f.type) for f in ROWS], schema=ROWS), len(joins) + int(keep.sum())
 
 
 def _given(saved: SavedRun, seen: Coded, names: list[str]) -> dict[str, str]:
@@ -295,12 +289,6 @@ def waiting(saved: SavedRun) -> dict[str, tuple[int, str]]:
 
 def _key(one: findings.Finding) -> tuple[str, str, int]:
     return one.rule, one.member, one.step or 0
-
-
-def _reused(seen: Coded) -> Iterable[findings.Finding]:
-    """Ids that are used once more."""
-    nothing = Audited(seen, _blank(seen), np.empty((0, len(kernel.LACKS)), np.int32), [])
-    return (one for _, one in audited.of_steps(nothing))
 
 
 def _followed(
