@@ -84,6 +84,23 @@ def council(
     return Case(name, "council", constants, COUNCIL, violated, what, deep)
 
 
+def total(
+    name: str,
+    what: str,
+    *drop: str,
+    violated: str | None = None,
+    reports: int = 3,
+    ballots: str = "{1, 2}",
+    stamps: int = 1,
+) -> Case:
+    """With closings there is one tenure, else three: all at once is too much."""
+    tenures = '{"u1"}' if ballots != "{}" else '{"u1", "w1", "u2"}'
+    rules = ", ".join(f'"{rule}"' for rule in drop)
+    constants = {**{v: v for v in ("v1", "v2", "v3")}, "MaxL": str(stamps), "MaxReports": str(reports)}
+    constants |= {"Ballots": ballots, "Tenures": tenures, "Drop": f"{{{rules}}}"}
+    return Case(name, "total", constants, ("Agree", "NoLate", "OneEnd"), violated, what)
+
+
 def ring(name: str, what: str, keep_all: bool, wait: bool, violated: str | None = None) -> Case:
     constants = {v: v for v in "pabcd"} | {"KeepAll": str(keep_all).upper(), "Wait": str(wait).upper()}
     return Case(name, "ring", constants, ("OneOwner",), violated, what)
@@ -112,6 +129,12 @@ CASES = (
     council("without-C9-silence", "a voter speaks at once after a restart", "silence", violated="OneOwner", restarts=1),
     council("without-C9-disk", "a voter has forgotten its eras", "disk", violated="OneHand", hands=2, restarts=1),
     council("without-C12", "released before it is out", "out", violated="OneOwner", leaving=True),
+    total("total-closings", "total order: two closings of one log", reports=2),
+    total("total-without-T2", "a new owner's clock begins at 0", "start", violated="NoLate", ballots="{}", stamps=2),
+    total("total-without-T5", "vouched tenures unreported", "vouched", violated="NoLate", ballots="{}", stamps=2),
+    total("total-without-T6", "one voter decides", "quorum", violated="Agree", reports=4),
+    total("total-without-T8-promise", "acknowledges after a promise", "promise", violated="Agree", reports=4),
+    total("total-without-T8-adopt", "an accepted end is not adopted", "adopt", violated="OneEnd", reports=4),
     ring("ring", "neighbourhood ring with rules 11 and 13", True, True),
     ring(
         "ring-as-published",

@@ -102,7 +102,7 @@ class Merge:
         self.floors: dict[int, int] = {}
         """Of a ticket, logs below are forgotten by voters, and passed here (rule T13)."""
         self.lacks: dict[Log, int] = {}
-        """What the last look has missed: log -> up to which event."""
+        """What was looked for and not in hand: log -> up to which event."""
         self.dirty = False
         """Something has come since the last look."""
         self.waits = ""
@@ -251,7 +251,7 @@ class Merge:
 
     def advance(self) -> Iterator[TotalFrame]:
         """Pass as far as the reports of a quorum of one council allow (rule T7): the frames to deliver, in order."""
-        self.lacks, self.waits = {}, ""
+        self.waits = ""
         best, frames = self.position, list[TotalFrame]()
         for number, reports in self.reports.items():
             voices = self._quorum(number, reports)
@@ -408,6 +408,8 @@ class TotalOrdering(TicketOrdering):
         self.kept: Callable[[], LogVote | None] = lambda: None
         """What this process has promised as a voter, for the disk (rule T11)."""
         self._out: list[OrderOutput] = []
+        self._wanted: dict[Log, int] = {}  # when what a log lacks was asked for last
+        self._again = 2 * self.config.time_to_terminate_ns
         self._left_out: dict[Log, int] = {}  # own logs -> their last event
 
     # --- what comes up from `reliable` ---
@@ -500,8 +502,12 @@ class TotalOrdering(TicketOrdering):
             place = merge.count - frame.count
             self.stats.delivered += frame.count
             out.append(Deliver(frame, place=place + 1))
-        for log, upto in merge.lacks.items():
-            self.want(log, upto, now)
+        lacks, merge.lacks = merge.lacks, {}
+        for log, upto in lacks.items():
+            if now - self._wanted.get(log, -self._again) >= self._again:
+                self._wanted[log] = now
+                self.want(log, upto, now)
+        keep_last(self._wanted, 4 * COUNCILS * self.config.tickets)
         for log, last in list(self._left_out.items()):
             end = merge.ended(log)
             if end is not None and merge.settled.upto(*log) >= end:
