@@ -48,8 +48,11 @@ def session(number: int, addresses: list[str]) -> None:
 def main() -> None:
     if not sys.argv[1:]:
         sys.exit("usage: record_redis.py HOST:PORT [HOST:PORT of a replica]")
-    for key in KEYS:  # values of an earlier recording would be read, and nobody here wrote them
-        Client(sys.argv[1]).ask(f"GETDEL {key}")
+    try:
+        for key in KEYS:  # values of an earlier recording would be read, and nobody here wrote them
+            Client(sys.argv[1]).ask(f"GETDEL {key}")
+    except (OSError, ValueError) as error:
+        sys.exit(f"{sys.argv[1]}: {error}")
     threads = [threading.Thread(target=session, args=(number, sys.argv[1:])) for number in range(SESSIONS)]
     for thread in threads:
         thread.start()

@@ -42,6 +42,10 @@ def demo(args: argparse.Namespace) -> int:
     """Run it, audit it, write the page. 130 if it was interrupted: then there is no page."""
     args.out = Path(args.out)
     _make_room(args.out)
+    if args.live:
+        from whence.cli.show_live import show
+
+        return show(args.http, args.out)
     engine = _engine(args.engine)
     run_until_stopped(_live(args), unfinished=True)
     try:

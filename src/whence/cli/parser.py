@@ -127,7 +127,7 @@ OTHER: Mapping[str, tuple[object, str, str]] = {
     "events": (count, "N", "of a run"),
     "quick": (SWITCH, "", "seconds instead of minutes, with larger errors"),
     "editing": (Path, "FILE", "a recorded editing session (none: a synthetic one)"),
-    "live": (SWITCH, "", "on real sockets here, beside the simulator (ccc11/availability, fig4, fig5)"),
+    "live": (SWITCH, "", "paper: on real sockets here, beside the simulator; demo: a page with buttons"),
     "parser": (str, "REGEX", "shiviz: the log's parser expression, with groups host, clock, event"),
     "delimiter": (str, "REGEX", "shiviz: what separates executions in a log; its group trace, if any, names them"),
     "complete": (SWITCH, "", "the traces of all members are here, to the end: what is not recorded did not happen"),
@@ -167,9 +167,10 @@ LEVELS = ("rc", "ra", "tcc", "cc", "cm", "ccv")
 COMMANDS: Mapping[str, Command] = {
     "demo": Command(
         "a live cluster in trouble, audited, and a page to look at",
-        "seconds=20 out=out/demo engine=spark",
+        "seconds=20 out=out/demo engine=spark live http=127.0.0.1:8600",
         """\
   whence demo                  half a minute; ends with a page to look at
+  whence demo --live           people edit and chat through three workers; buttons kill, cut and lose
   whence demo --engine local   without Spark
 
 25 members in five processes here: messages are lost, a process is killed and comes back, a part is cut off and heals.

@@ -33,6 +33,8 @@ from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, 
 from whence.core.order import make as make_ordering
 from whence.core.order.messages import (
     AckRecover,
+    DirectAck,
+    DirectMessage,
     OrderMessage,
     OrderState,
     Recover,
@@ -45,6 +47,7 @@ from whence.core.order.messages import (
 )
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
 from whence.core.order.total import TotalOrdering
+from whence.core.order.unicast import MAX_HELD, Unicast
 from whence.core.ring import CouncilRing, NoRing, Ring
 from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
@@ -52,7 +55,7 @@ from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_message
 from whence.core.total import Teller
 from whence.core.wire import decode_news, encode
-from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
+from whence.errors import BadMessage, ForgedTicket, RemoteError, UsageError, WrongKind
 
 Outputs = list[ports.Output]
 
@@ -143,6 +146,7 @@ class Member:
                 self.ring = make_ring(me, config.ring, dice, memory, disk, votes)
             else:
                 self._with_logs(lamport, dice, disk, votes)
+        self.unicast = Unicast(me, config.ordering.time_to_recover_ns)
         self.started = False
         self.left = False
         self.wake_at: int | None = None  # when `Wake()` is wanted, in this member's time
@@ -181,6 +185,7 @@ class Member:
         out: Outputs = []
         if self.left:
             return out
+        past = list(self.ordering.T) if self.unicast.held else None
         if self.wake_at is not None and (self.wake_at <= now or self._closes is not None):  # what ends it may be there
             self._time(now, out)
         if isinstance(input, ports.Publish):
@@ -197,6 +202,8 @@ class Member:
                 if not (isinstance(error, WrongKind) and self.ordering.joining):
                     self._cut(input.sender, f"{type(error).__name__}: {error}", now, out)
                 # else this member may be in the wrong cluster: the answer to its snapshot request says
+        if self.unicast.held:
+            out[:] = self.unicast.among(out, past, self.ordering.T)
         if self._leave_by is not None:
             self.ring.contacts(self.cast.members())
             if self._leave_by <= now or self.ring.retired:
@@ -205,7 +212,8 @@ class Member:
         if self.started and not self.left:
             at = self.cast.wake_at
             told_at = self._tell(now, out) if self.teller is not None else None
-            for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by, told_at):
+            others = (self.ordering.wake_at, self._join.retry_at, self._leave_by, self.unicast.wake_at, told_at)
+            for other in (self.ring.wake_at, *others):
                 if other is not None and other < at:
                     at = other
             self.wake_at = at if self._closes is None else min(at, self._closes[2])
@@ -241,6 +249,11 @@ class Member:
                 pass
             case ports.CountCopies(token, events, copies, patience):
                 out += self.ordering.count_copies(token, events, copies, patience, now)
+            case ports.SendTo(token, to, payload, patience):
+                if refused := self._cannot_send(to):
+                    out.append(ports.SentTo(token, refused))
+                else:
+                    out += self.unicast.send(token, to, payload, self.ordering.T, patience, now, self.seal)
             case ports.SnapshotTaken():
                 self._snapshot_taken(input, now, out)
             case ports.Start():
@@ -322,6 +335,7 @@ class Member:
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         found = self.ordering.buffers()
+        found["direct"] = (len(self.unicast.held), MAX_HELD)
         found["snapshots"] = (len(self._taking) + len(self._giving), MAX_SNAPSHOTS)
         found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
         return found
@@ -564,6 +578,24 @@ class Member:
         out += steps
         self._cast(self.cast.broadcast(frame, now), now, out)
 
+    def _cannot_send(self, to: MemberId) -> str:
+        """Why not to this member; empty: it can."""
+        if self.config.free:
+            return "a cluster without tickets has no causal messages to one member"
+        if not self.joined or to == self.me or to not in self.cast.members():
+            return f"{to} is not another member that this one knows"
+        return "this member may only receive" if self.seal is not None and not self.seal.can_sign else ""
+
+    def _on_direct(self, sender: MemberId, message: DirectMessage, out: Outputs) -> None:
+        frame = message.frame
+        if frame.owner != sender or len(message.after) != self.config.tickets or frame.body[:1] != b"\x91":
+            raise BadMessage(f"a message to one member from {sender} that is none of its own")
+        if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
+            raise ForgedTicket(f"a message to one member of {sender} that no publisher has signed")
+        frame.payloads()
+        if self.joined and frame.processes == (self.me,):
+            out += self.unicast.receive(sender, message)
+
     def _move(self, move: ports.Move, now: int, out: Outputs) -> None:
         try:
             out += self.ordering.move(move.entries, move.keys, now)
@@ -587,6 +619,10 @@ class Member:
             case AckRecover():
                 out += self.ordering.on_ack_recover(sender, message, now)
                 self._caught_up(now, out)
+            case DirectMessage():
+                self._on_direct(sender, message, out)
+            case DirectAck():
+                out += self.unicast.acknowledged(sender, message, now)
             case SnapshotRequest():
                 self._on_snapshot_request(sender, message, now, out)
             case SnapshotRefused():
@@ -637,6 +673,8 @@ class Member:
         order_at = self.ordering.wake_at
         if order_at is not None and order_at <= now:
             out += self.ordering.wake(now)
+        if self.unicast.wake_at is not None and self.unicast.wake_at <= now:
+            out += self.unicast.wake(now)
         if self.cast.wake_at <= now:
             digest = None
             if self.cast.round_at <= now:

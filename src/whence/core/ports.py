@@ -27,6 +27,7 @@ from whence.core.order.outputs import GaveUp as GaveUp
 from whence.core.order.outputs import Moved as Moved
 from whence.core.order.outputs import Notice
 from whence.core.order.outputs import Published as Published
+from whence.core.order.outputs import SentTo as SentTo
 from whence.core.ring.context import Remember as Remember
 
 if TYPE_CHECKING:
@@ -99,6 +100,16 @@ class CountCopies(_In, frozen=True, gc=False):
     patience: int
 
 
+class SendTo(_In, frozen=True, gc=False):
+    """Send this to one member, in causal order with all that is published; for at most `patience` nanoseconds. `SentTo`
+    with the same `token` is the end."""
+
+    token: int
+    to: MemberId
+    payload: bytes
+    patience: int
+
+
 class FoundRing(_In, frozen=True, gc=False):
     """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
     `force`: with a council, also when one is remembered; the operator says that it is lost for good. `fresh`: the
@@ -135,7 +146,7 @@ class SnapshotTaken(_In, frozen=True, gc=False):
 
 
 _Part = Start | Meet | FoundRing | Coordinate | Resign | Leave
-Seldom = _Part | BadBytes | Unreachable | Vacated | Wake | CountCopies | Move | SnapshotTaken
+Seldom = _Part | BadBytes | Unreachable | Vacated | Wake | CountCopies | SendTo | Move | SnapshotTaken
 Input = Received | Publish | Seldom
 
 

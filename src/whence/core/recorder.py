@@ -61,6 +61,8 @@ class Recorder:
                     self._frame("publish", frame, t_ns)
                 case ports.Arrived(frame, sender, age, recovered):
                     self._frame("receive", frame, t_ns, peer=sender, age=age, reason="recovered" if recovered else None)
+                case ports.Deliver(StampedFrame(direct=True)):
+                    pass  # to one member: no event of the cluster
                 case ports.Deliver(frame, over_gap, alert):
                     said = ["gap"] * over_gap + [f"alert {alert}"] * bool(alert)
                     self._frame("deliver", frame, t_ns, reason=" ".join(said) or None)

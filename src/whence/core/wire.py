@@ -31,7 +31,7 @@ import msgspec
 from whence.core.cast.messages import CastMessage, Gossip, Graft, IHave, Key, News, Welcome
 from whence.core.clock import Digest, MemberId, check_vector, is_member_id
 from whence.core.clock.bounds import MAX_MESSAGE_BYTES, MAX_NEWS_BYTES, MAX_SEQ
-from whence.core.order.messages import AckRecover, AnySpan, OrderMessage, Recover
+from whence.core.order.messages import AckRecover, AnySpan, DirectMessage, OrderMessage, Recover
 from whence.core.ring.messages import RingMessage, RingNews
 from whence.errors import BadMessage, RemoteError, TooLarge, UsageError, WrongVersion
 
@@ -92,6 +92,10 @@ def _check(message: Message) -> None:
             check_vector(T, orphans)
         case Recover(ranges=spans):
             _check_spans(spans)
+        case DirectMessage(frame=told):
+            told.check()
+            if not told.direct or told.count != 1:
+                raise BadMessage("a message to one member that is none")
         case AckRecover(frames=frames, lacks=spans):
             _check_spans(spans)
             for frame in frames:

@@ -38,7 +38,7 @@ from whence.live.net.node import MemberChange, Node
 from whence.live.net.queues import Changes
 from whence.live.net.status import ClusterStatus, status_of
 from whence.live.net.transport import Faults, parse_address
-from whence.live.publisher import Publisher, Tickets, finish
+from whence.live.publisher import Publisher, Tickets, checked, finish
 
 if TYPE_CHECKING:
     from whence.audit.trace import TraceWriter
@@ -273,6 +273,17 @@ class Cluster:
         applications whose reader waits for something else, such as a bridge. `keep`: it gives its ticket to nobody
         while it has nothing to publish, so that the first event after a pause does not wait for another."""
         return Publisher(self._tickets, timeout, wait_for_reader, keep)
+
+    async def send(self, member: MemberId, payload: bytes, *, timeout: float = 10.0) -> None:
+        """Send to one member, in causal order with all events: its `events()` have it (`Event.direct`) after all that
+        was delivered here before, and before all that is published here after this has returned. Returns when the
+        member has it: a round trip. It needs no ticket; nobody else sees it; if the member crashes it may be lost.
+        Raises UsageError for who is not known here and in a cluster without tickets, TimedOut without an answer."""
+        self._flush()
+        command, done = self._node.copies.send(member, checked(payload), int(timeout * 1e9))
+        self._node.feed(command)
+        if refused := (await done).refused:
+            raise (TimedOut if refused.startswith("no answer") else UsageError)(f"{self.name}: {refused}")
 
     async def recreate(self, *, force: bool) -> None:
         """Create the ring again at this member, because its council is lost for good: an operator override

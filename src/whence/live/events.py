@@ -11,7 +11,7 @@ from typing import Literal, Self, overload
 
 import msgspec
 
-from whence.core.clock import AnyFrame, Frame, Incarnation, MemberId
+from whence.core.clock import AnyFrame, Frame, Incarnation, MemberId, StampedFrame
 from whence.core.ports import Deliver
 from whence.errors import ClusterClosed, UsageError
 from whence.live.net.node import Node
@@ -62,6 +62,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         if isinstance(frame, Frame):
             return f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:{self.seq}@{frame.owner}"
         return f"{frame.owner}/{self.seq}"
+
+    @property
+    def direct(self) -> bool:
+        """It was sent to this member alone (`Cluster.send`)."""
+        return isinstance(self.frame, StampedFrame) and self.frame.direct
 
     @property
     def origin(self) -> MemberId:

@@ -69,6 +69,8 @@ FREE_CLOCK = order.FreeState(
 STAMPED = StampedFrame("a:1#2", 3, 5, 2, ("b:1#2", "a:1#2"), b"\x92\x03\x92\x04\x03", b"\x92\xc4\x01x\xc4\x01y")
 STAMPED_CLOCK = order.StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04")
 
+DIRECT = StampedFrame("a:1#2", 9, 9, 1, ("b:1#2",), b"", msgspec.msgpack.encode([b"x"]))
+
 EXAMPLES: list[Any] = [
     cast.Gossip(
         (FRAME, cast.News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)
@@ -123,6 +125,8 @@ EXAMPLES: list[Any] = [
     ring.EndLog(3, T1, (4, "b:1#2"), 6),
     order.Recover(9, ((0, 7, 1, 4),)),
     order.AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
+    order.DirectMessage(DIRECT, ((7, 1), (0, 0))),
+    order.DirectAck(9),
     order.SnapshotRequest(9, 2, False),
     order.SnapshotRefused(9, "busy"),
     order.Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), b"state"),
@@ -370,6 +374,15 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "more": st.integers(0, 1 << 28),
     "at": u64,
     "keys": tuples_of(keys),
+    "frame": st.builds(
+        lambda owner, to, n, body: StampedFrame(owner, n, n, 1, (to,), b"", msgspec.msgpack.encode([body])),
+        members,
+        members,
+        st.integers(1, MAX_SEQ),
+        st.binary(max_size=40),
+    ),
+    "after": tuples_of(st.tuples(u64, seqs0)),
+    "number": u64,
     "origins": tuples_of(members),
     **dict.fromkeys(("urgent", "linked"), st.booleans()),
 }

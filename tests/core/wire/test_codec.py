@@ -78,7 +78,7 @@ NUMBERS = {
     "Accepted": 111, "Begin": 112, "CloseLog": 113, "ClosedLog": 114, "EndLog": 115,
     "Recover": 64, "AckRecover": 65, "SnapshotRequest": 66, "SnapshotRefused": 67, "Snapshot": 68,
     "Tick": 69, "LogReport": 70, "Follow": 71, "LogReports": 72,
-    "StateRequest": 73, "StatePart": 74,
+    "StateRequest": 73, "StatePart": 74, "DirectMessage": 75, "DirectAck": 76,
 }  # fmt: skip
 
 

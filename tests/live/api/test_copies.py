@@ -8,7 +8,7 @@ import pytest
 
 import whence
 from tests.live.net.live import collect, fast, several, until
-from whence.errors import ClusterClosed, TooFewCopies, UsageError
+from whence.errors import ClusterClosed, TimedOut, TooFewCopies, UsageError
 from whence.testing import MemoryNetwork
 
 
@@ -71,3 +71,24 @@ async def test_a_cluster_that_is_left_counts_no_more() -> None:
         await a.leave()
         with pytest.raises(ClusterClosed):
             await waiting
+
+
+async def test_a_message_to_one_member_comes_between_what_it_follows_and_what_follows_it() -> None:
+    net = MemoryNetwork(0.1, seed=5)
+    common = {"transport": net, "settings": fast(), "order": "reliable"}
+    async with several("safe", 3, **common) as (a, b, c), a.publisher() as publisher:
+        await a.wait_for(lambda: len(a.members()) == 3, 30)
+        await publisher.publish(b"before")
+        await a.send(b.me, b"to b alone")
+        await publisher.publish(b"after")
+        assert [e.payload for e in await collect(c, 2)] == [b"before", b"after"]
+        found = await collect(b, 3)
+        assert [e.payload for e in found] == [b"before", b"to b alone", b"after"]
+        assert [e.direct for e in found] == [False, True, False] and found[1].origin == a.me
+        await c.send(b.me, b"without a ticket")
+        assert (await collect(b, 1))[0].payload == b"without a ticket" and not c.may_publish
+        with pytest.raises(UsageError, match="not another member"):
+            await a.send("nobody:1#1", b"x")
+        net.cut([a.address], [b.address, c.address])
+        with pytest.raises(TimedOut, match="no answer"):
+            await a.send(b.me, b"x", timeout=0.5)

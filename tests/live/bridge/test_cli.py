@@ -14,9 +14,11 @@ import pytest
 import whence
 from tests.cli.commands import LIMIT, Command, until
 from whence.cli import main
+from whence.cli.bridge import _options
 from whence.cli.parser import parser
 from whence.live.bridge import everywhere
 from whence.live.bridge.envelope import FromClient, wrap
+from whence.live.bridge.live import strongest
 from whence.live.metrics import ask
 from whence.live.net import keys
 
@@ -112,6 +114,11 @@ def test_options_belong_to_the_cluster_named_before(capsys: pytest.CaptureFixtur
     [a], b = args.sides, args
     assert (a.cluster, a.contact, a.tls, a.tickets, a.trust) == ("a", ["x:1", "y:1"], None, None, ["h:1"])
     assert (b.cluster, b.contact, b.tls, b.tickets, b.trust) == ("b", ["z:1"], ["d", "n"], 3, [])
+    words = "bridge --cluster a --contact x:1 --insecure --order probabilistic --server s:1 --server t:1 --cluster b"
+    args = parser().parse_args([*words.split(), "--contact", "y:1", "--insecure", "--profile", "ccc11"])
+    a, b = _options(args.sides[0]), _options(args)
+    assert (a["order"], args.sides[0].server, a["settings"]) == ("probabilistic", ["s:1", "t:1"], {})
+    assert "order" not in b and b["settings"]["ring"] == "neighbours" and strongest(b) == "reliable"
     with pytest.raises(SystemExit):
         parser().parse_args(["bridge", "--contact", "x:1", "--cluster", "a"])
     assert "--cluster NAME comes before it" in capsys.readouterr().err

@@ -18,11 +18,11 @@ from tests.live.bridge.world import Member, inversions, members
 from tests.live.net.live import LIMIT, enter, fast, until
 from whence.audit.judge import judge
 from whence.audit.trace import read as read_trace
+from whence.audit.trace.merge import CROSSINGS, copies_of, merge, merged
 from whence.core.clock import address_of
 from whence.core.order.survey.config import MECHANISMS
 from whence.errors import CyclicTopology, DiskError, TraceError, UsageError
 from whence.live.bridge import Bridge, Said, everywhere
-from whence.live.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.live.net.memory import MemoryNetwork
 
 

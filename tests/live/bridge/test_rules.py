@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from whence.audit.trace.merge import Crossing
 from whence.core.clock import EventId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 from whence.live.bridge import envelope
 from whence.live.bridge.envelope import MARK, Crossed, FromClient, Probe, Reader, Said, everywhere, local, unwrap, wrap
 from whence.live.bridge.gateway import MAX_TENURES, Forward, Gateway
-from whence.live.bridge.merge import Crossing
 
 Log = list[tuple[EventId, bytes]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from tests.cli.commands import Command, until
 from tests.house.imports import PAGES, ROOT
 from tests.live.web.served import Served
+from tests.ports import free_ports
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("uvicorn", reason="needs uvicorn and websockets")
@@ -120,3 +122,37 @@ def test_pages_on_different_workers_end_with_the_same_text(
 def pages_done(pages: list[Any]) -> bool:
     """Everything has its receipt."""
     return all(page.evaluate("window.room.unsent === 0 && window.room.state === 'open'") for page in pages)
+
+
+def test_the_demo_survives_its_buttons(browser: Any, start: Callable[..., Command], tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    demo = start("demo", "--live", "--out", tmp_path / "demo", "--http", f"127.0.0.1:{port}")
+    until(lambda: demo.heard("look at it"), "the demo has started")
+    said: list[str] = []
+    page = browser.new_context(viewport={"width": 360, "height": 800}, color_scheme="dark").new_page()
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(f"http://127.0.0.1:{port}/")
+    page.wait_for_function("window.people && people.every(({ room }) => room.state === 'open')")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 28)"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Go offline", "the keyboard reaches everything"
+    areas = page.locator("textarea")
+    areas.nth(0).focus()
+    page.keyboard.type("ann ")
+    page.click("#lose")
+    page.click("#kill")
+    page.locator(".off").nth(2).click()
+    areas.nth(2).focus()
+    page.keyboard.type("cid ")
+    areas.nth(1).focus()
+    page.keyboard.press("Control+End")
+    page.keyboard.type("bob ")
+    page.locator("input").nth(1).fill("and?")
+    page.keyboard.press("Enter")
+    page.locator(".off").nth(2).click()
+    until(lambda: all(sorted(area.input_value().split()) == ["ann", "bob", "cid"] for area in areas.all()), "all agree")
+    until(lambda: len({area.input_value() for area in areas.all()}) == 1, "on one text")
+    until(lambda: page.locator(".said", has_text="and?").count() == 3, "all heard it")
+    until(lambda: "all in causal order" in page.inner_text("#verdict"), "the judge says so")
+    assert said == [] and demo.end(signal.SIGINT) in (0, 130)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.commands import LIMIT, Command, until
+from tests.house.imports import ROOT
 from tests.live.web.served import Served
 
 pytest.importorskip("uvicorn", reason="needs uvicorn and websockets")
@@ -93,3 +95,45 @@ def test_kill_9_of_a_worker_costs_no_event_and_doubles_none(served: Served) -> N
     workers = {line["worker"] for line in talkers[0].lines if line.get("state") == "open"}
     assert served.members[0] in workers and len(workers) > 1, "it went on at another worker"
     assert list(served.judged(2).values()) == [6 * COUNT] * 2, "the last hop is in the trace"
+
+
+TALK = """
+import asyncio, os, signal, sys
+from examples.room_client import RoomClosed, connect
+
+async def main(pid, urls):
+    async with connect(urls, token="sender") as sender, connect(urls[::-1], token="reader") as reader:
+        heard = []
+        async def read():
+            async for event in reader.events():
+                if event["u"] == "sender":
+                    heard.append(event["n"])
+                if len(heard) == 1500:
+                    return
+        reading = asyncio.create_task(read())
+        await reader.operate("set", "m", "k", [1])
+        await sender.here("fine")
+        burst = [asyncio.create_task(sender.publish(n)) for n in range(1000)]
+        await burst[300]
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.gather(*burst, *(sender.operate("add", "hits", 2) for _ in range(500)))
+        await reading
+        assert heard == list(range(1, 1501)), heard[:50]
+        print(reader.resets, sender.resets, sender.unsent, reader.counters, sender.registers("m"), reader.why)
+        while [each["d"] for each in reader.present] != ["fine"]:
+            await asyncio.sleep(0.05)
+    try:
+        async with connect([url + "/no/room" for url in urls[1:]]) as nowhere:
+            await nowhere.publish(1)
+    except RoomClosed as closed:
+        print(closed.code)
+
+asyncio.run(main(int(sys.argv[1]), sys.argv[2:]))
+"""
+
+
+def test_a_burst_of_one_sender_arrives_in_order_and_all_though_its_worker_dies(served: Served) -> None:
+    """The Python client. django/channels#1683 tells of bursts of one sender that arrive in part and out of order."""
+    command = [sys.executable, "-c", TALK, served.started[0].process.pid, *served.urls]
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout.splitlines() == ["[] [] 0 {'hits': 1000} {'k': [1]} ", "4400"], done.stderr

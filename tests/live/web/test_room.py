@@ -129,14 +129,6 @@ def test_a_cursor_from_before_the_log_is_expired_and_a_newer_one_is_not(monkeypa
     assert room.size == sum(len(entry.text) for entry in room.log)
 
 
-def test_clients_may_have_only_what_is_held_elsewhere() -> None:
-    room = Room("r", Objects())
-    posts(room, 1, 5)
-    assert room.show(3) and room.shown == 3
-    assert not room.show(3) and not room.show(2) and room.shown == 3
-    assert room.show(9) and room.shown == 5
-
-
 def test_a_worker_that_joins_resumes_what_its_giver_would() -> None:
     room = Room("r", Objects())
     posts(room, 1, 50)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import whence
-from tests.live.net.live import FAST, until
-from tests.live.web.world import Socket, Workers, workers
+from tests.live.net.live import until
+from tests.live.web.world import Socket, workers
 from whence.audit.judge import judge
 from whence.audit.trace import Row
-from whence.live.web import app, hub, room
-from whence.live.web.app import Rights, Rooms, Visit
+from whence.live.web import app, room
+from whence.live.web.app import Rights, Visit
 from whence.live.web.words import MAX_WORD, CloseCode
 
 
@@ -170,7 +170,8 @@ async def test_one_that_takes_nothing_for_long_is_let_go(monkeypatch: pytest.Mon
         assert len(await fast.got(20)) == 20
 
 
-def guarded(request: Visit) -> Rights | None:
+async def guarded(request: Visit) -> Rights | None:
+    await asyncio.sleep(0.1)
     return {"ann": Rights("ann"), "eve": Rights("eve", publish=False), "dumb": Rights("x", read=False)}.get(
         request.token
     )
@@ -264,15 +265,6 @@ async def test_the_newer_connection_of_a_client_replaces_the_older() -> None:
         assert await newer.got(1) == ["hello"]
 
 
-async def test_the_application_may_ask_slowly_who_it_is() -> None:
-    async def slowly(visit: Visit) -> Rights:
-        await asyncio.sleep(1)
-        return Rights(f"{visit.query.get('as')} from {visit.address} in {visit.room}")
-
-    async with workers(1, authorize=slowly) as them:
-        assert (await them.client(them.all[0], "a")).welcome["user"] == "None from 127.0.0.1 in lobby"
-
-
 async def test_only_subscribing_costs_no_ticket() -> None:
     async with workers(2) as them:
         await them.client(them.all[0], "reader")
@@ -313,23 +305,6 @@ def swapped(row: Row, names: dict[str, str]) -> Row:
     )
 
 
-async def test_too_many_rooms_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "MAX_ROOMS", 3)
-    monkeypatch.setattr(hub.Hub.room, "__defaults__", (3,))
-    async with workers(1) as them:
-        [worker] = them.all
-        clients = [await them.client(worker, "a", room=f"r{n}") for n in range(3)]
-        assert (await (await fourth(them, worker)).end())[0] == CloseCode.TOO_MANY
-        await clients[0].close()
-        assert (await them.client(worker, "b", room="r9")).welcome["why"] == "new", "an unused room makes room"
-
-
-async def fourth(them: Workers, worker: Rooms) -> Socket:
-    socket = await them.socket(worker, "r4")
-    await socket.say(**hello())
-    return socket
-
-
 def test_rooms_need_reliable_order_and_their_own_state() -> None:
     with pytest.raises(whence.UsageError, match="reliable"):
         app.rooms(whence.create("x", insecure=True), authorize=app.anyone)
@@ -350,7 +325,6 @@ async def test_http_serves_the_client_and_says_whether_it_is_well() -> None:
             return sent[0]["status"], sent[1]["body"]
 
         assert b"export function join" in (await get("/whence.js"))[1]
-        assert b"export class WhenceProvider" in (await get("/whence-yjs.js"))[1]
         assert [(await get(*asked))[0] for asked in (("/no",), ("/../hub.py",), ("/whence.js", "POST"))] == [
             404,
             404,
@@ -361,15 +335,3 @@ async def test_http_serves_the_client_and_says_whether_it_is_well() -> None:
         await until(lambda: not them.all[0].hub.open, "it notices")
         assert (await get("/health"))[0] == 503
         assert (await (await them.socket(them.all[0])).end())[0] == CloseCode.LEAVING
-
-
-async def test_a_hostile_members_events_disturb_no_room() -> None:
-    async with workers(1) as them:
-        client = await them.client(them.all[0], "a")
-        join = whence.join("x", them.all[0].cluster.address, order="reliable", transport=them.network, settings=FAST)
-        async with join as member, member.publisher() as publisher:
-            for payload in (b"\x0e\x01", b"\x0e\x01\x93", b"\x0e\x01\xff" * 50, b"\xc1\x01junk", b"hello"):
-                await publisher.publish(payload)
-            await client.publish(1, "still here")
-            assert await client.got(1) == ["still here"]
-        assert them.all[0].hub.room("lobby") is not None

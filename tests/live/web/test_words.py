@@ -10,14 +10,11 @@ from whence.core.clock import EventId, Incarnation
 from whence.live.objects.kernel import EventStamp
 from whence.live.web.words import (
     KEPT,
-    MAX_WORD,
     CloseCode,
     HangUp,
     Position,
-    Pub,
     Spoken,
     heard,
-    name_of,
     payload_of,
     said_in,
     stamp_text,
@@ -61,31 +58,11 @@ def test_nonsense_is_named(text: str) -> None:
     assert said.value.code == CloseCode.NONSENSE
 
 
-def test_too_much_is_named_before_it_is_read() -> None:
-    with pytest.raises(HangUp) as said:
-        heard("x" * (MAX_WORD + 1))
-    assert said.value.code == CloseCode.TOO_LARGE
-    assert isinstance(heard('{"t":"pub","n":1,"d":{"a":[1,2]}}'), Pub)
-
-
-@pytest.mark.parametrize("cursor", [{"x": 1}, {"1:2": 3}, {"a:1.0.1": 3}, {"1:1.0.99999999": 3}])
-def test_a_cursor_that_is_none_is_named(cursor: dict[str, int]) -> None:
-    with pytest.raises(HangUp, match="not a cursor"):
-        Position.parse(cursor)
-
-
 def test_what_workers_publish_is_read_and_nothing_else_is() -> None:
     for said in (Spoken("r", "n", "u", 1, b"{}"), Spoken("r", "n", "u", 0, b"")):
         assert said_in(payload_of(said)) == said
     for payload in (b"", b"hello", b"\x0e\x01", b"\x0e\x02" + payload_of(said)[2:], payload_of(said)[:-1]):
         assert said_in(payload) is None
-
-
-def test_a_name_belongs_to_a_user_and_a_key() -> None:
-    assert (
-        len({name_of("ann", "k" * 16), name_of("bob", "k" * 16), name_of("ann", "l" * 16), name_of("annk", "k" * 15)})
-        == 4
-    )
 
 
 stamps = st.builds(

@@ -520,6 +520,11 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
     signature: Signature = b""
 
     @property
+    def direct(self) -> bool:
+        """It is no multicast, but a message to one member (`order.unicast`)."""
+        return len(self.processes) == 1 and not self.stamp
+
+    @property
     def header(self) -> int:
         """Bytes of control information: the stamp, as the SURVEY counts it. Names of members are left out."""
         return len(self.stamp)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Orphan, Packed
+from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Orphan, Packed, StampedFrame
 from whence.core.clock.bounds import (
     MAX_STATE_BYTES,
     MAX_WHOLE_STATE,
@@ -44,6 +44,20 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
     nonce: Count
     frames: Items[AnyFrame]
     lacks: Items[AnySpan] = ()
+
+
+class DirectMessage(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=75):
+    """A message to one member (`order.unicast`): `frame` names it alone, and is the sender's number `frame.number` to
+    it; what it waits for are all events up to `after`."""
+
+    frame: StampedFrame
+    after: PerTicket[Entry]
+
+
+class DirectAck(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=76):
+    """The message of this number is here."""
+
+    number: Count
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):
@@ -184,4 +198,5 @@ OrderState = TicketState | TotalState | FreeState | StampedState
 `OrderConfig.kind` has it."""
 
 
-OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot | StateRequest | StatePart | Telling
+_Given = SnapshotRequest | SnapshotRefused | Snapshot | StateRequest | StatePart
+OrderMessage = Recover | AckRecover | DirectMessage | DirectAck | _Given | Telling

@@ -73,6 +73,13 @@ class Copied(_Out, frozen=True, gc=False):
     enough: bool
 
 
+class SentTo(_Out, frozen=True, gc=False):
+    """The end of a `ports.SendTo`: the member has the message, or `refused` says why nobody knows."""
+
+    token: int
+    refused: str = ""
+
+
 class GaveUp(_Out, frozen=True, gc=False):
     """These events will not be waited for any longer."""
 
@@ -110,7 +117,7 @@ class Contracted(_Out, frozen=True, gc=False):
     """X, measured: frames delivered here that a frame's owner had not delivered when it sent it."""
 
 
-Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | GaveUp | Behind | Moved | Contracted
+Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | SentTo | GaveUp | Behind | Moved | Contracted
 """What a member hands on as it is."""
 OrderOutput = Send | Notice
 

@@ -33,6 +33,7 @@ EXPERIMENTS = {
     "pco17/headers": "bytes on every message and errors: (N, R, K), vector clocks, tickets",
     "survey/examples": "Ex1, Ex2, Ex3 and Fig. 7 replayed, value for value",
     "survey/table1": "Table 1 with numbers: control bytes, blocking, the cost of a membership change",
+    "survey/groups": "subgroups joined by servers, and groups that share members: trees, circles, FIFO, entries",
     "survey/convoy": "the convoy effect of chained subgroups, and what removes it",
 }
 """Name -> what it shows. The module of the same name below this package has it as `STUDY` (and, on sockets, `LIVE`)."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
@@ -103,7 +105,8 @@ def run_all(runner: str, settings: Sequence[Setting], progress: Progress | None 
     """The runner's result for each setting, in order."""
     found: list[Row] = []
     jobs = 1 if runner == ARRAYS else min(len(settings), os.cpu_count() or 1)
-    with ProcessPoolExecutor(jobs) if jobs > 1 else nullcontext() as pool:
+    die = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # Ctrl-C does not wait for the runs that have begun
+    with ProcessPoolExecutor(jobs, initializer=die) if jobs > 1 else nullcontext() as pool:
         for result in (map if pool is None else pool.map)(_call, [runner] * len(settings), settings):
             found.append(result)
             if progress:

@@ -81,6 +81,7 @@ class World(Stage):
             ports.GaveUp: self._on_gave_up,
             ports.Ticket: self.tally.ticket,
             ports.Copied: self.checks.copied,
+            ports.SentTo: lambda instance, out: None,  # nothing is sent to one member here
             ports.Moved: self.tally.moved,
             ports.Contracted: self.tally.contracted,
             ports.TakeSnapshot: self._on_take_snapshot,

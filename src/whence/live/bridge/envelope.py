@@ -17,6 +17,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from whence.audit.trace.merge import owner_of
 from whence.core.clock import EventId, FreeId, address_of
 from whence.core.order.overlap import MAX_GROUPS
 from whence.errors import BadMessage, UsageError
@@ -265,11 +266,3 @@ def numbered(event: str) -> tuple[str, int]:
         before, _, owner = event.partition("@")
         tenure, _, seq = before.rpartition(":")
         return f"{tenure}@{owner}", int(seq) if seq.isdecimal() and len(seq) < 20 else 0
-
-
-def owner_of(event: str) -> str:
-    """The member that published the event of this id."""
-    try:
-        return FreeId.parse(event).owner
-    except ValueError:
-        return event.partition("@")[2]

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 
 import msgspec
 
+from whence.audit.trace.merge import Crossing
 from whence.core.clock import EventId, FreeId, MemberId, address_of
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 from whence.live.bridge.envelope import (
@@ -42,7 +43,6 @@ from whence.live.bridge.envelope import (
     unwrap,
     wrap,
 )
-from whence.live.bridge.merge import Crossing
 
 Numbering = tuple[str, int, int, MemberId]
 """Cluster, ticket, incarnation, owner: whose events have rising numbers. Without tickets the owner alone says it."""

@@ -123,7 +123,10 @@ class Groups:
             async for event in events:
                 await self._changed.until(lambda: len(self._out) + len(self.overlap) < MAX_WAITING)
                 said = reader.read(event.id, event.payload)
-                if said is not None:
+                if said is not None and event.direct:
+                    self._out.append(Waiting(name, 0, (), {}, said))
+                    self._changed.tell()
+                elif said is not None:
                     self._out += self.overlap.receive(_waiting(name, event, said), time.monotonic_ns())
                     self._changed.tell()
         finally:

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+from whence.audit.trace.merge import CROSSINGS, Crossing, lines
 from whence.core.clock import EventId, Frame, FreeId, address_of
 from whence.core.clock.bounds import MAX_PAYLOAD_BYTES
 from whence.core.config import Settings
@@ -26,7 +27,6 @@ from whence.errors import DiskError, UsageError
 from whence.files import file_name, why, write_whole
 from whence.live.api import LISTEN, Cluster, Join, create, join
 from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput
-from whence.live.bridge.merge import CROSSINGS, Crossing, lines
 from whence.live.events import Event, Events
 from whence.live.publisher import Publisher
 
@@ -171,7 +171,8 @@ class Bridge:
         while batch := await reader.batch(FRAMES):
             out: list[GatewayOutput] = []
             for event in batch:
-                out += self.gateway.read(name, _id_of(event), event.payload)
+                if not event.direct:
+                    out += self.gateway.read(name, _id_of(event), event.payload)
             await self._catch_up()
             await self._publish([o for o in out if isinstance(o, Forward)])
             self._record([o for o in out if isinstance(o, Crossing)])

@@ -54,6 +54,7 @@ from whence.core.ports import (
     Remember,
     Resign,
     Send,
+    SentTo,
     SnapshotTaken,
     TakeSnapshot,
     Ticket,
@@ -544,7 +545,7 @@ class Node:
                 self.refused = o.reason
             case Refused(what="found"):
                 self.unfounded = o.reason
-            case Copied():
+            case Copied() | SentTo():
                 self.copies.tell(o)
             case GaveUp(ranges, reason) if reason == LEFT_OUT:
                 self._left_out(ranges)

@@ -8,14 +8,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
-from whence.core.clock import MAX_SEQ
+from whence.core.clock import MAX_SEQ, MemberId
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS
 from whence.core.order import Numbering
-from whence.core.ports import Copied, CountCopies, Deliver, TakeSnapshot
+from whence.core.ports import Copied, CountCopies, Deliver, SendTo, SentTo, TakeSnapshot
 from whence.errors import ClusterClosed, UsageError
 
 C = TypeVar("C")
@@ -261,10 +261,10 @@ class Backlog:
 
 
 class CopyCounts:
-    """Callers that wait until enough members hold their events."""
+    """Callers that wait until enough members hold their events, or until one has its message."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, asyncio.Future[Copied]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._tokens = 0
 
     def ask(self, events: Sequence[str], copies: int, patience: int) -> tuple[CountCopies, asyncio.Future[Copied]]:
@@ -273,7 +273,13 @@ class CopyCounts:
         done = self._waiting[self._tokens] = asyncio.get_running_loop().create_future()
         return CountCopies(self._tokens, tuple(events), copies, patience), done
 
-    def tell(self, copied: Copied) -> None:
+    def send(self, to: MemberId, payload: bytes, patience: int) -> tuple[SendTo, asyncio.Future[SentTo]]:
+        """Likewise of a message to one member."""
+        self._tokens += 1
+        done = self._waiting[self._tokens] = asyncio.get_running_loop().create_future()
+        return SendTo(self._tokens, to, payload, patience), done
+
+    def tell(self, copied: Copied | SentTo) -> None:
         done = self._waiting.pop(copied.token, None)
         if done is not None and not done.done():  # else the caller was cancelled
             done.set_result(copied)

@@ -93,11 +93,12 @@ class Live:
             events = self.cluster.events()
             while batch := await events.batch():
                 for event in batch:
-                    if not self.objects.apply(as_event(event)) and self.other is not None:
+                    if (event.direct or not self.objects.apply(as_event(event))) and self.other is not None:
                         waits = self.other(event)
                         if isawaitable(waits):
                             await waits
-                self._applied(batch[-1])
+                if not batch[-1].direct:
+                    self._applied(batch[-1])
         except Exception as error:
             self.failure = error
             if self._owner is not None:

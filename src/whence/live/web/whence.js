@@ -39,7 +39,7 @@ const BACKOFF_MS = [50, 200, 500, 1000, 2000];
 const MAX_UNSENT = 10000; // publishes that wait
 const MAX_ROWS = 10000;
 const KEPT = 16; // tenures of a ticket that a cursor names
-const TAKE_EVERY = 32;
+const TAKE_EVERY = 32, TAKE_MS = 500;
 
 /** The room is closed for good; `code` is one of `CLOSE`. */
 export class RoomClosed extends Error {
@@ -87,7 +87,7 @@ class Cursor {
 export class Room {
   #urls; #options; #key; #socket = null; #attempt = 0; #timer = 0; #listeners = new Map();
   #run = ""; #cursor = null; #number = 0; #unsent = new Map(); #here; #taken = 0; #told = 0;
-  #rows = []; #lseq = 0; #rowsSent = -1; #traced = true; #welcomed = false; #wait = [];
+  #rows = []; #lseq = 0; #rowsSent = -1; #traced = true; #welcomed = false; #wait = []; #paused = false; #later = 0;
 
   /** @param {string | string[]} urls @param {Options} options */
   constructor(urls, options = {}) {
@@ -114,8 +114,8 @@ export class Room {
     /** Documents as the workers have them when this client (re)starts from the state: name -> Yjs update. */
     this.documents = new Map();
     this._stamps = new Map(); // registers: name -> key -> stamp of the last write
-    this._online = () => { this.#attempt = 0; if (!this.#socket) this.#connect(); };
-    this._offline = () => { this.#socket?.close(); this.#lost(1006, "the browser is offline"); };
+    this._online = () => this.resume();
+    this._offline = () => this.pause("the browser is offline");
     globalThis.addEventListener?.("online", this._online);
     globalThis.addEventListener?.("offline", this._offline);
     this.#connect();
@@ -123,7 +123,7 @@ export class Room {
 
   /**
    * Hear of something: "event" (a RoomEvent), "reset" (why: events were missed, and everything is as in the state
-   * now), "state" (this room: connected or not, waiting for something or not), "here" (who is there), "closed" (a
+   * now), "start" (the state is here for the first time), "state" (this room: connected or not, waiting for something or not), "here" (who is there), "closed" (a
    * RoomClosed). Returns a function that ends it.
    * @param {string} what @param {(said: any) => void} listener @returns {() => void}
    */
@@ -200,14 +200,29 @@ export class Room {
     socket.onerror = () => {};
   }
 
+  /** Disconnect for now; what is published waits. @param {string} [why] */
+  pause(why = "paused") {
+    this.#paused = true;
+    clearTimeout(this.#timer);
+    const socket = this.#socket;
+    this.#lost(1006, why);
+    socket?.close();
+  }
+
+  /** Connect again after `pause`. */
+  resume() {
+    this.#paused = false;
+    this.#attempt = 0;
+    if (!this.#socket) this.#connect();
+  }
+
   #lost(code, reason) {
     this.#socket = null;
     if (this.state === "closed") return;
     if (FINAL.has(code)) return this.#end(new RoomClosed(code, reason));
     if (code === CLOSE.FUTURE) this.#cursor = new Cursor(); // nobody has what it covers: start over, and say so
-    const offline = globalThis.navigator?.onLine === false;
-    this.#change(offline ? "offline" : "connecting", `connecting again: ${reason || code}`);
-    if (offline) return; // until the browser says that it is back
+    if (this.#paused || globalThis.navigator?.onLine === false) return this.#change("offline", reason || String(code));
+    this.#change("connecting", `connecting again: ${reason || code}`);
     const pause = BACKOFF_MS[Math.min(this.#attempt++, BACKOFF_MS.length - 1)];
     this.#timer = setTimeout(() => this.#connect(), pause * (0.5 + Math.random()));
   }
@@ -225,6 +240,7 @@ export class Room {
     globalThis.removeEventListener?.("online", this._online);
     globalThis.removeEventListener?.("offline", this._offline);
     clearTimeout(this.#timer);
+    clearTimeout(this.#later);
     const socket = this.#socket;
     this.#socket = null;
     socket?.close(1000);
@@ -240,15 +256,21 @@ export class Room {
     this.#emit("state", this);
   }
 
+  #took() { // the worker sends only so much ahead
+    clearTimeout(this.#later);
+    this.#later = 0;
+    if (this.state !== "open") return;
+    this.#say({ t: "took", k: (this.#told = this.#taken) });
+    this.#sendRows();
+  }
+
   // -- what the worker says
 
   #heard(word) {
     if (word.t === "ev") {
       for (const event of word.e) this.#take(event);
-      if (this.#taken >= this.#told + TAKE_EVERY) {
-        this.#say({ t: "took", k: (this.#told = this.#taken) });
-        this.#sendRows();
-      }
+      if (this.#taken >= this.#told + TAKE_EVERY) this.#took();
+      else this.#later ||= setTimeout(() => this.#took(), TAKE_MS);
     } else if (word.t === "welcome") this.#welcome(word);
     else if (word.t === "here") {
       this.count = word.count;

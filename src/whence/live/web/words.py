@@ -64,11 +64,6 @@ class CloseCode(IntEnum):
     FULL = 4507  # the objects of this cluster are as large as they may be
 
 
-_FINAL = "NONSENSE REFUSED FORBIDDEN REPLACED TOO_LARGE IMPOSTOR ORIGIN FULL"
-FINAL: Final = frozenset(CloseCode[name] for name in _FINAL.split())
-"""After these a client would only hear the same again; after all others, those of the network too, it comes back."""
-
-
 class HangUp(RemoteError):
     """A connection has to end; `code` and the text are what the client is told."""
 

@@ -180,7 +180,8 @@ NAMED = """
 * One entry for each group, over groups that share members (SURVEY 3.3, Mostefaoui and Raynal): in, as
   [groups](./survey.md#groups-that-share-members) of one ticket.
 * Light control messages (SURVEY 3.3) and rules for topologies known in advance (SURVEY 3.4): out.
-* Causal unicast (SURVEY 3.3): its clock compacts multicasts; there is no message to one member.
+* Causal unicast (SURVEY 3.3): in, as `cluster.send`, which waits for an acknowledgement instead of the survey's clock;
+  that clock compacts multicasts.
 * Hierarchies of groups (SURVEY 3.4): in, as trees of clusters of any kind over [bridges](./survey.md#bridges), with
   servers that take over, and as a daisy. Servers that share the load, cycles, and total order across bridges are out.
 * View synchrony (SURVEY 2): out; `survey/table1` has a quiet change of the view. Uniform delivery: out; use

@@ -37,6 +37,11 @@ alert-in-time <= 0: alerts later than that after the error, random runs
 algorithm-3-printed >= 1: share of all subsets that the printed algorithm yields
 correction: C_k^R must be the binomial of the remaining r and k, and set_id is reduced by it.
 algorithm-3 >= 1: the same, corrected
+# PCO17 4.1.3, perfect distribution of keys
+"there exists no other subset of s values assigned to more than x + 1 processes, or less than x - 1"
+given: (N, 100, 4), N = 100 to 600; a subset of s values is assigned to x processes
+even <= 1: processes that share the most and the fewest subset of 1 to 4 entries, difference
+note: The paper has no algorithm for it, and draws keys at random; ours is `even_keys`.
 # PCO17 4.2.1, Algorithm 5
 "If the size of L is infinite, this mechanism [...] will never under-estimate it."
 algorithm-5-printed <= 0: overtaken messages without an alert, as printed (V > m.V)

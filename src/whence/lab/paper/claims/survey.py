@@ -65,6 +65,29 @@ In our stack nobody stops for a joiner, and it costs less than half the messages
 join-stops <= 0: longest time in which a member may not publish meanwhile (ms)
 join-messages < 0.5: messages for a joiner / for a change of the view
 
+== survey/groups
+# SURVEY 3.4
+"[They] require only reliable FIFO communication [...], and the avoidance of interconnection cycles"
+given: causal order in each subgroup; cycles matter "when more than two subgroups are managed"
+tree <= 0: a tree and FIFO links: events read twice or before their cause
+circle > 0.5: a circle: runs with such events
+not-fifo > 0.5: a tree, links that reorder: runs with events before their cause
+# SURVEY 3.4
+"that only requires a single message to be communicated for each multicast message"
+one-message >= 1 and <= 1: messages over a link for each event
+# SURVEY 3.3, Mostefaoui and Raynal
+"It was able to manage multicasts to multiple groups using a single vector clock, with as many entries as groups."
+given: groups that number their events in one row, here by one ticket
+shared <= 0: groups in a circle: events before their cause
+shared-entries <= 1: entries of an event / groups
+shared-without > 0: without entries of other groups: runs with events before their cause
+loosened: shared-without: first > 0.5; that one run breaks shows the need.
+# SURVEY 3.3
+"this technique is convenient when k < n b / (m + b)", k "the proportion of clock entries that need to be propagated"
+pays-share <= 0: k a proportion: settings in which the formula errs
+correction: k is the number of entries: a proportion is below the bound even if all are sent.
+pays-number <= 0: k a number: settings in which the formula errs
+
 == survey/convoy
 # SURVEY 3.4, convoy effect
 In a chain of subgroups with vector clocks traffic comes in bursts, and later from group to group.

@@ -8,13 +8,15 @@ where it says that an error takes two concurrent messages.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 from math import comb
 from operator import ne
 from random import Random
 from typing import Any, NamedTuple
 
-from whence.core.clock.probabilistic import Keys, ProbabilisticClock, Stamp, unrank
+from whence.core.clock.probabilistic import Keys, ProbabilisticClock, Stamp, even_keys, unrank
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study
 from whence.lab.stats import exact
 
@@ -31,6 +33,7 @@ def measure(options: RunOptions) -> list[Row]:
         for part, make in (("algorithm-3-printed", algorithm_3), ("algorithm-3", unrank)):
             found = {made for i in range(comb(r, k)) if (made := make(i, r, k)) is not None and _subset(made, r, k)}
             rows.append({"part": part, "what": f"R = {r}, K = {k}", "share": len(found) / comb(r, k)})
+    rows += [{"part": "even", "what": f"N = {n}", "share": unevenness(n)} for n in range(100, 700, 100)]
     seeds, messages = (3, 300) if options.quick else (10, 600)
     for i in range(seeds):
         options.say(i / seeds, f"random run {i + 1} of {seeds}")
@@ -49,7 +52,7 @@ def statistics(rows: list[Row]) -> Statistics:
     for part in ("figure-1", "figure-2"):
         mine = [row for row in rows if row["part"] == part]
         found[part] = [exact(row["what"], float(row["paper"] != row["ours"])) for row in mine]
-    for part in ("algorithm-3-printed", "algorithm-3", "lamport", "work"):
+    for part in ("algorithm-3-printed", "algorithm-3", "even", "lamport", "work"):
         found[part] = [exact(row.get("what", ""), row["share"]) for row in rows if row["part"] == part]
     runs = [row for row in rows if row["part"] == "random"]
     total = {key: sum(row[key] for row in runs) for key in Broadcasts.COUNTED}
@@ -127,6 +130,17 @@ def algorithm_3(set_id: int, R: int, K: int) -> Keys | None:
             a[i + 1] = a[i]
         k -= 1
     return tuple(a)
+
+
+def unevenness(processes: int, entries: int = 100, keys: int = 4) -> int:
+    """Of all subsets of equally many entries, by how many processes those of the most and of the fewest differ."""
+    sets = [even_keys(i, entries, keys) for i in range(processes)]
+    worst = 0
+    for s in range(1, keys + 1):
+        counts = Counter(part for one in sets for part in combinations(one, s))
+        fewest = min(counts.values()) if len(counts) == comb(entries, s) else 0
+        worst = max(worst, max(counts.values()) - fewest)
+    return worst
 
 
 def _subset(keys: Keys, R: int, K: int) -> bool:

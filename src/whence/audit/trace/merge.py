@@ -20,9 +20,10 @@ from pathlib import Path
 
 import msgspec
 
-from whence.audit.trace import Row, open_trace, read
+from whence.audit.trace.read import read
+from whence.audit.trace.schema import Row
+from whence.audit.trace.write import open_trace
 from whence.errors import TraceError, UsageError
-from whence.live.bridge.envelope import owner_of
 
 CROSSINGS = "crossings.ndjson"
 
@@ -60,6 +61,12 @@ def copies_of(directory: str | os.PathLike[str]) -> Copies:
             raise TraceError(f"{path}:{number}: no crossing: {error}") from None
         copies[crossing.to, crossing.copy] = (crossing.cluster, crossing.event)
     return copies
+
+
+def owner_of(event: str) -> str:
+    """The member that published the event of this id: `...@owner`, or `owner/seq` without tickets."""
+    owner, slash, seq = event.rpartition("/")
+    return owner if slash and seq.isdecimal() else event.partition("@")[2]
 
 
 def merged(rows: Iterable[Row], copies: Copies, name: str = "all") -> Iterator[Row]:
