@@ -16,7 +16,7 @@ PURE = ("core/", "audit/judge")
 EVERYBODY = {"", "errors", "exports", "files"}  # the package itself (its version), the errors, lazy names, whole files
 VOCABULARIES = {"core/clock", "core/config", "core/ports"}  # who may know a room may speak the vocabulary it speaks
 PAGE = PAGES[ROOT / "docs" / "architecture.md"]
-WINGS_AT_MOST, BESIDE, TESTS_AT_MOST = 59_940, 330, 36_500
+WINGS_AT_MOST, BESIDE, TESTS_AT_MOST = 59_940, 330, 36_700
 FUNCTION_LINES = 60
 LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
     "whence.lab.scale.engine._take",

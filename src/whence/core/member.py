@@ -24,10 +24,10 @@ import msgspec
 
 from whence.core import ports
 from whence.core.cast import CastMessage, News, make
-from whence.core.cast.messages import CastOutput, First, Graft, Heard, IHave, Subscribe
+from whence.core.cast.messages import CastOutput, First, Gossip, Graft, Heard, Subscribe
 from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
 from whence.core.clock.bounds import MAX_FRAME_BYTES, MAX_PAYLOAD_BYTES, MAX_STATE_BYTES, keep_last
-from whence.core.clock.logs import Follow, Lamport, LogReport, LogReports, Tick
+from whence.core.clock.logs import Follow, Lamport, LogReport, LogReports, Telling, Tick
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -67,21 +67,21 @@ OFFER_PATIENCE = 3  # join time-outs that a snapshot waits for a second member's
 MANY_OFFERS = 8  # in vain; then the orphans in a snapshot are believed: members forget them at different times
 MANY_ASKS = 3  # in vain; then a member counts as one that cannot help
 HEIRS = 3  # members that get the recovery buffer of one that leaves
+PUBLISHING = (Gossip, *get_args(Telling))
+"""Messages that bring what is published: without a budget."""
 ASKS: dict[type, int] = {
+    **{kind: 64 for kind in get_args(CastMessage | RingMessage | OrderMessage) if kind not in PUBLISHING},
     Subscribe: 16,  # answered with a sample of the view
-    IHave: 64,
     Graft: 16,  # in bytes: `cast.tree.GIVEN_BYTES`
     Recover: 256,  # in bytes: `order.layer.MAX_ANSWERS`
     AckRecover: 512,
     SnapshotRequest: 2,
-    StateRequest: 64,
+    StateRequest: 16,  # each is answered with a megabyte
     News: 256,  # of which the history does not know: each costs a signature's check
-    **dict.fromkeys(get_args(RingMessage), 64),
 }
 """Messages of each kind that one address may send in a round and that are looked at: far more than an honest member has
 reason to. The others are counted (`order.unanswered`). Else whoever only asks would leave no time for others' events
-and for the own lease. What is missing here is what the publishing itself needs (gossip), for which there is back
-pressure."""
+and for the own lease. For what is published there is back pressure."""
 MAX_ASKED = 1 << 16
 LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back; then leave without waiting
 
@@ -461,9 +461,11 @@ class Member:
         """Take a snapshot here and now, or say why not."""
         order = self.ordering
         overdue = now - SNAPSHOT_PATIENCE * self.config.join_timeout_ns
-        for waits in (self._taking, self._giving):  # the application never answered, the joiner is gone
-            for token in [token for token, (since, *_) in waits.items() if since < overdue]:
-                del waits[token]
+        tables: tuple[dict[str, Any], ...] = (self._taking, self._giving)
+        for waits in tables:  # the application never answered, the joiner is gone or asks again
+            for token, (since, joiner, *_) in list(waits.items()):
+                if since < overdue or address_of(joiner) == address_of(sender):
+                    del waits[token]
         reason = ""
         state: OrderState | None = None
         if request.kind != self.config.ordering.joins:
@@ -539,7 +541,10 @@ class Member:
     def _on_state_part(self, sender: MemberId, part: StatePart, now: int, out: Outputs) -> None:
         join = self._join
         of = None if join.offer is None else (join.offer[0], join.offer[1].token)
-        if join.accepted and of == (sender, part.token) and part.at == len(join.state):
+        if not join.accepted or of != (sender, part.token) or part.at != len(join.state) or join.offer is None:
+            return
+        rest = len(join.offer[1].state) + join.offer[1].more - part.at
+        if len(part.state) == min(STATE_PART, rest):  # or a giver could keep it waiting with a byte at a time
             join.state += part.state
             self._install(now, out)
 

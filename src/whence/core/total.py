@@ -28,7 +28,7 @@ from whence.core.ring.messages import Known
 from whence.errors import BadMessage, ForgedTicket
 
 Carry = Callable[[Iterable[RingOutput], int, list[Any]], None]
-TELL_NS = 5_000_000
+TELL_NS = 2_000_000
 """Between two ticks or reports: what happens meanwhile is told together."""
 FRESH = 3
 """Rounds for which a follower counts as one."""

@@ -102,6 +102,9 @@ def test_a_clean_audit_has_all_tables(tmp_path: Path) -> None:
     for table, entry in known["tables"].items():
         rows = [pq.read_table(tmp_path / "out" / table / file).num_rows for file in entry["files"]]
         assert sum(rows) == entry["rows"] and rows
+    footer = pq.read_metadata(tmp_path / "out" / "members" / known["tables"]["members"]["files"][0])
+    known_by = {column.path_in_schema: column.statistics for column in map(footer.row_group(0).column, range(3))}
+    assert (known_by["run"].min, known_by["member"].max) == ("run-0000", "m4#1"), "so that one run can be asked for"
     for table in known["tables"]:
         query = duckdb.sql(f"SELECT * FROM '{tmp_path}/out/{table}/*.parquet'")
         assert query.columns == arrow_schema(table).names, table

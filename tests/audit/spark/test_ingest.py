@@ -130,6 +130,15 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_that_would_fill_the_memory(tmp_path: Path) -> None:
+    """A million rows in a few bytes."""
+    one = dict.fromkeys(ingest.NEEDED, "x") | {"lseq": 1, "kind": "clock"}
+    rows = pa.table({name: pa.repeat(pa.scalar(value), 1_000_000) for name, value in one.items()})
+    pq.write_table(rows, tmp_path / "bomb.parquet", compression="zstd")
+    _, (bad,) = ingest.plan(ingest.find([tmp_path]))
+    assert "1,000,000 rows in" in bad.reason and "no trace is so repetitive" in bad.reason
+
+
 def test_a_damaged_page_costs_its_row_group_only(tmp_path: Path) -> None:
     many = [Row("r", "c", "q#1", k, k, "deliver", f"{random.Random(k).random()}") for k in range(3000)]
     save(tmp_path / "all.parquet", many)

@@ -170,30 +170,10 @@ def test_injected_wrongs_are_all_found() -> None:
     assert {(of, again) for rule, of, again in claims if rule == "reused id"} == {(w[0], w[2]) for w in injected.reused}
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_what_is_missing_is_waited_for(seed: int) -> None:
-    """Steps, publishes, snapshots and whole lives that come late: until then their effects wait."""
-    rng = random.Random(seed)
-    rows = hostile((3, 11, 39)[seed % 3])
-    lost = rng.choice([r for r in rows if r.kind == "publish"])
-    tokens = [r for r in rows if r.kind == "snapshot"]
-    gone = {(r.member, r.lseq) for r in rng.sample(rows, 5)} | {(lost.member, lost.lseq)}
-    if seed % 2 and tokens:
-        gone.add((tokens[0].member, tokens[0].lseq))
-    late = rng.choice(sorted({r.member for r in rows})) if seed >= 4 else None
-    left = [r for r in rows if (r.member, r.lseq) not in gone and r.member != late]
-    stream = Stream()
-    found = stream.feed(left)["verdicts"].to_pylist()
-    assert stream.waiting and len(found) < len(batch(left)[0])
-    found += stream.feed([r for r in rows if (r.member, r.lseq) in gone or r.member == late])["verdicts"].to_pylist()
-    whole, _ = batch(rows)
-    assert {(v["member"], v["lseq"]): v["verdict"] for v in found} == {k[2:]: v["verdict"] for k, v in whole.items()}
-    assert not stream.waiting
-
-
 @pytest.mark.parametrize("part", few(range(4), 1))
 def test_generated_traces_in_any_pieces(part: int) -> None:
-    """Every kind of wrong, restarts, states and tickets that change hands; some rows come twice."""
+    """Every kind of wrong, restarts, states and tickets that change hands. Causes come late: until then their effects
+    wait; some rows come twice."""
     for seed in range(12 * part, 12 * (part + 1)):
         rows = [msgspec.structs.replace(row, cluster="main") for row in trace(seed, wrong=seed % 3 > 0)]
         a = audited.audited(code(as_table(rows)))
@@ -251,6 +231,17 @@ def test_rows_of_a_stream_need_the_required_columns_only() -> None:
     found = {one["run"]: one for batch in good for one in batch.to_pylist()}
     assert sorted(found) == sorted(["r", refused, blocks.NOTICE]) and found["r"]["rows"] == 2
     assert not any(table.num_rows for table in Stream().feed(blocks.unpacked([found["r"]["block"]])).values())
+
+
+def test_a_block_of_a_small_run_has_no_texts_of_others() -> None:
+    """Else what is shuffled grows with the square of the runs."""
+    parts = []
+    for k, table in enumerate(make(12_000, runs=200, origins=2, members=5, wrongs=0)[0]):
+        ids = pa.array([None if e is None else f"{e} of {k}" for e in table["event"].to_pylist()])
+        parts.append(table.set_column(table.schema.get_field_index("event"), "event", ids))
+    rows = pa.concat_tables(parts, promote_options="permissive").unify_dictionaries().combine_chunks()
+    made = [one for batch in blocks.packed(iter(rows.to_batches())) for one in batch.to_pylist()]
+    assert len(made) == 200 and sum(len(one["block"]) for one in made) < 150 * rows.num_rows
 
 
 # -- with Spark

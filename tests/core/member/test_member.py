@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -18,13 +18,13 @@ from whence.core.cast import Gossip, Subscribe
 from whence.core.cast.messages import Graft, IHave
 from whence.core.clock import NEVER, EventId, Frame, Incarnation
 from whence.core.config import Settings
-from whence.core.member import Member, with_kept
+from whence.core.member import ASKS, PUBLISHING, Member, with_kept
 from whence.core.order import TICKET_ORDERS as ORDERS
 from whence.core.order.contract import Contract
 from whence.core.order.messages import AckRecover, Recover, SnapshotRequest, StatePart, StateRequest
 from whence.core.ring import State
 from whence.core.ring.messages import Read, Who
-from whence.core.wire import encode
+from whence.core.wire import Message, encode
 from whence.errors import ConfigError, UsageError
 
 
@@ -377,6 +377,25 @@ def test_whoever_asks_has_a_budget(what: str) -> None:
     net.run(1000 * MS)
     assert net[2].events == net[0].events and len(net[0].events) == 101
     assert net[0].member.ring.entitled
+
+
+def test_every_kind_of_message_has_a_budget_but_what_is_published() -> None:
+    kinds = {*get_args(Message)}
+    assert kinds - set(ASKS) == {*PUBLISHING} < kinds and len(kinds) > 40
+    assert all(0 < most <= 512 for most in ASKS.values())
+
+
+def test_who_asks_for_snapshots_has_one_at_a_time() -> None:
+    """m3 asks in every round while the application is slow to answer; a joiner is not told that all are taken."""
+    net = MemberNet(["reliable"] * 4)
+    net.run(1000 * MS)
+    member = net[0].member
+    for nonce in range(40):
+        member.handle(ports.Received("m3#1", SnapshotRequest(nonce, 0, True)), net.now)
+        net.run(50 * MS)
+    assert len(member._taking) == 1
+    out = member.handle(ports.Received("m9#1", SnapshotRequest(7, 0, True)), net.now)
+    assert [type(o) for o in out] == [ports.TakeSnapshot]
 
 
 def test_overlapping_ranges_are_answered_once() -> None:

@@ -1,4 +1,4 @@
-"""A short attack on a real cluster: what `make soak-hostile` does for longer."""
+"""A short attack on real processes: what `make soak-hostile` does for longer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from soak.hostile import soak
 if importlib.util.find_spec("cryptography") is None or not Path("/proc/self/fd").exists():
     pytest.skip("needs the cryptography package and /proc", allow_module_level=True)
 
+pytestmark = pytest.mark.long
 
-def test_liars_and_strangers_cost_no_event_and_little_of_anything_else(tmp_path: Path) -> None:
+
+def test_attackers_cost_no_event_no_order_and_little_of_anything_else(tmp_path: Path) -> None:
     # Time is bounded by `make soak-hostile` (20 s); here the machine may be busy with other tests.
-    result = asyncio.run(soak(tmp_path / "keys", 3.0, seed=7, max_delay=300))
+    result = asyncio.run(soak(tmp_path, 8.0, seed=7, max_delay=300))
     assert result["ok"], result
-    assert result["cut_off"] > 0 and result["attacks"] > 100
+    assert result["cut_off"] > 0 and result["attacks"] > 500 and result["kills"] > 0

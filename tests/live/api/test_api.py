@@ -290,7 +290,7 @@ async def test_who_publishes_when_the_cluster_is_abandoned_does_not_wait_for_eve
 
 
 def test_the_package_shows_the_api_and_nothing_else() -> None:
-    assert set(dir(whence)) == {*whence.__all__, "audit", "lab", "live", "testing"} and len(whence.__all__) <= 26
+    assert set(dir(whence)) == {*whence.__all__, "audit", "lab", "live", "testing", "web"} and len(whence.__all__) <= 29
     for option in Options.__annotations__:
         assert re.search(rf"^ +{option} |`{option}`", whence.join.__doc__ or "", re.MULTILINE), option
     assert all(getattr(whence, name) is not None for name in whence.__all__)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import whence
 from tests.live.net.live import collect, fast, several
+from tests.ports import free_ports
 from whence.errors import ConfigError, TimedOut, UsageError
 from whence.testing import MemoryNetwork
+
+ROOT = Path(__file__).parents[3]
 
 
 async def test_all_members_deliver_one_sequence_and_a_publisher_learns_its_place() -> None:
@@ -63,3 +71,43 @@ async def test_what_cannot_be_kept_is_refused_by_name() -> None:
         with pytest.raises(UsageError, match="tickets and total order"):
             async with whence.join("plain", [plain.address], **common, order="total"):
                 pass
+
+
+def places(file: Path) -> dict[int, str]:
+    """What a process has delivered, by place; a killed one may have written half a line."""
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return {int(place): name for place, name in (line.split() for line in lines if line.endswith("\n"))}
+
+
+def test_processes_killed_with_9_leave_one_sequence(tmp_path: Path) -> None:
+    """Four processes publish; one that votes and owns a ticket is killed. Whoever lives goes on."""
+    ports = free_ports(4)
+    files = [tmp_path / f"{n}.txt" for n in range(4)]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for n, port in enumerate(ports):
+            contacts = [f"127.0.0.1:{ports[0]}"] if n else []
+            told = [f"127.0.0.1:{port}", str(files[n]), *contacts]
+            command = [sys.executable, "-m", "tests.live.api.total_child", *told]
+            running.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL))
+        wait_for(lambda: all(len(places(file)) >= 20 for file in files))
+        running[1].kill()
+        before = max(max(places(file), default=0) for file in files)
+        wait_for(lambda: all(max(places(files[n]), default=0) > before + 20 for n in (0, 2, 3)))
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    agreed: dict[int, str] = {}
+    for file in files:
+        mine = places(file)
+        assert list(mine) == list(range(min(mine), max(mine) + 1)), "no place is left out"
+        assert all(agreed.setdefault(place, name) == name for place, name in mine.items())
+    assert len(set(agreed.values())) == len(agreed)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "not within two minutes"
+        time.sleep(0.05)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,34 +71,6 @@ async def test_a_real_cluster_passes_the_oracle(order: str, drop: float) -> None
             assert any(s["net.lost_on_purpose"] for s in stats) and any(s["order.recovered"] for s in stats)
     assert_causal(trace)
     assert judge(trace.rows).published >= 360
-
-
-async def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path) -> None:
-    common: dict[str, Any] = {"insecure": True, "settings": fast()}
-    state: list[bytes] = []
-
-    def restore(data: bytes) -> None:
-        state[:] = data.split(b",") if data else []
-
-    keep: dict[str, Any] = {"state": lambda: b",".join(state), "restore": restore, "directory": tmp_path}
-    expected = [b"%d" % n for n in range(30)]
-    for life in range(3):
-        state.clear()
-        joining = whence.create("live", **keep, **common)
-        a = await joining.__aenter__()
-        async with a.publisher() as seat:
-            await seat.publish_many(expected[10 * life : 10 * life + 10])
-        events = a.events()
-        while len(state) < 10 * life + 5:
-            state.append((await anext(events)).payload)
-        a.abandon()
-        await joining._close()
-    state.clear()
-    async with whence.create("live", **keep, **common) as a:
-        events = a.events()
-        while len(state) < 30:
-            state.append((await anext(events)).payload)
-    assert state == expected
 
 
 def test_uvloop_where_it_is_installed() -> None:

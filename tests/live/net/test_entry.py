@@ -222,27 +222,6 @@ async def test_who_leaves_alone_is_replaced_first(after: float) -> None:
                 await publisher.publish(b"y")
 
 
-async def test_the_program_of_the_readme(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Three that bootstrap, talk and leave."""
-    peers = [f"127.0.0.1:{port}" for port in free_ports(3)]
-
-    async def member(here: str) -> None:
-        async with whence.bootstrap("lobby", peers, here, **SECRET) as cluster, cluster.publisher() as publisher:
-            if here == peers[0]:
-                await cluster.wait_for(lambda: len(cluster.members()) == 3)
-                await publisher.publish(b"who wants tea?")
-            async for event in cluster.events():
-                if here == peers[1] and event.payload.endswith(b"?"):
-                    await publisher.publish(b"I do, since you ask")
-                if event.payload.startswith(b"I do"):
-                    return
-
-    began = time.monotonic()
-    await asyncio.gather(*map(member, peers))
-    assert time.monotonic() - began < 2
-    assert WAITS not in caplog.text
-
-
 @pytest.mark.parametrize("kept", ["memory", "directory"])
 async def test_after_a_clean_stop_no_lease_has_to_run_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: str

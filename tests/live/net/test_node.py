@@ -252,6 +252,32 @@ def test_events_that_were_accepted_and_cannot_be_published_stop_the_node_loudly(
     assert a.failure is not None and "1 accepted events are not published" in caplog.text
 
 
+def test_a_full_backlog_sheds_frames_but_not_the_ring_and_recovers_later() -> None:
+    wire = Wire("a")
+    b = wire.add("b", order="reliable", max_events=8)
+    a = wire.founded()
+    b.backlog.read = True
+    for n in range(20):
+        accept(wire, a, b"%d" % n)
+        wire.step(a)
+        wire.carry()
+    assert b.backlog.full and b.backlog.events == 9 and b.stats.shed >= 11
+    answer = AckRecover(1, tuple(d.frame for d in a.backlog.items if isinstance(d, Deliver))[:3])
+    shed = b.stats.shed
+    b.receive(a.me, encode(answer))
+    wire.step(b)
+    assert b.stats.shed == shed + 3 and b.backlog.events == 9
+    wire.pass_time(1000 * MS)
+    assert b.backlog.events == 9 and a.me in b.member.members(), "it still takes part"
+    got: list[bytes] = []
+    for _ in range(400):
+        while b.backlog.items:
+            got += b.backlog.take_frame().frame.payloads()
+        wire.pass_time(5 * MS)
+    assert got == [b"%d" % n for n in range(20)]
+    assert judge(wire.trace.rows).ok
+
+
 RECEIVERS_LIES: list[RingMessage] = [
     Reject(1, "no", True, (1 << 40) - 1, ()),
     Reject(1, "no", False, 1 << 24 | 5, ()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -144,7 +144,11 @@ def _judged_together(found: Iterable[pa.Table | RunFindings], terms: Terms) -> I
 
 
 def pack(table: pa.Table) -> bytes:
-    """A block: a compressed Arrow table, text still as dictionaries."""
+    """A block: a compressed Arrow table, text as dictionaries; of a small run without the texts of others."""
+    columns: list[Any] = table.columns
+    for at, column in enumerate(columns):
+        if pa.types.is_dictionary(column.type) and sum(len(c.dictionary) for c in column.chunks) > table.num_rows:
+            table = table.set_column(at, table.field(at), column.cast(pa.string()).dictionary_encode())
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", unify_dictionaries=True)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:

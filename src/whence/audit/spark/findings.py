@@ -264,9 +264,6 @@ def refused(bad: pa.Table) -> RunFindings:
     return RunFindings({"quarantine": bad}, summed({"quarantine": bad}))
 
 
-# -- from task to task
-
-
 def frozen(value: Any) -> bytes:
     """What tasks tell each other, and themselves."""
     data = pickle.dumps(value, protocol=5)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from whence.audit.judge.batch.coding import LAST, codes
+from whence.audit.judge.batch.coding import LAST, codes, typed
 from whence.audit.judge.promises import PROMISES
 from whence.audit.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.audit.spark.tables import MANIFEST, arrow_schema
@@ -44,6 +44,8 @@ BATCH_ROWS: Final = 1 << 14
 """Rows of JSON lines that are put into columns at a time."""
 RAW_LIMIT: Final = 4096
 """Bytes of a line that are kept in the quarantine."""
+ROWS_A_BYTE: Final = 16
+"""A file that says it holds more is no trace, however well it is compressed: it would fill the memory."""
 TASKS: Final = 4
 """Tasks for each core: enough for the last ones to end at about the same time."""
 
@@ -148,7 +150,7 @@ def _pieces(found: TraceFile) -> list[Piece] | Bad:
         with opened(file) as data:
             head = data.read(512)
         if head[:4] == PARQUET:
-            return _parquet_pieces(file, pq.read_metadata(parquet(file)), _given(file))
+            return _parquet_pieces(file, size, pq.read_metadata(parquet(file)), _given(file))
         name = file.partition("?")[0]
         if name.endswith(".parquet"):
             return Bad(file, -1, f"not a Parquet file (it begins with {head[:4]!r})")
@@ -174,9 +176,11 @@ def _said(error: object) -> str:
     return " ".join(str(error).split())[:500]
 
 
-def _parquet_pieces(file: str, footer: Any, given: dict[str, str]) -> list[Piece] | Bad:
+def _parquet_pieces(file: str, size: int, footer: Any, given: dict[str, str]) -> list[Piece] | Bad:
     schema = footer.schema.to_arrow_schema()
     why = gate(schema, [name for name in NEEDED if name not in given])
+    if footer.num_rows > ROWS_A_BYTE * size:
+        why = f"{footer.num_rows:,} rows in {size:,} bytes: no trace is so repetitive"
     if why is not None:
         return Bad(file, -1, why)
     told = tuple((name, value) for name, value in given.items() if schema.get_field_index(name) < 0)
@@ -243,7 +247,9 @@ def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
     with pq.ParquetFile(source, metadata=footer, read_dictionary=texts) as file:
         table = file.read_row_groups(list(piece.groups), columns=there, use_threads=False)
     full = [
-        _typed(table[name], name) if name in there else constant(given.get(name, _BLANK.get(name)), name, piece.rows)
+        typed(table[name], TYPES[COLUMN[name].type])
+        if name in there
+        else constant(given.get(name, _BLANK.get(name)), name, piece.rows)
         for name in wanted
     ]
     positions: Any = np.arange(piece.first, piece.end)
@@ -259,13 +265,6 @@ def constant(value: Any, name: str, rows: int) -> Any:
         return pa.repeat(pa.scalar(value, kind), rows) if value is not None else pa.nulls(rows, kind)
     zeros: Any = np.zeros(rows, np.int32)
     return pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
-
-
-def _typed(column: Any, name: str) -> Any:
-    kind = TYPES[COLUMN[name].type]
-    if column.type == kind:
-        return column
-    return column.cast(pa.string()).dictionary_encode() if COLUMN[name].type == "text" else column.cast(kind)
 
 
 def sound(rows: pa.Table, required: Sequence[str], file: str = "") -> Read:

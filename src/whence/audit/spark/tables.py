@@ -181,10 +181,9 @@ def _schema(table: str, rows: pa.Table) -> pa.Schema:
 
 
 def _options(table: str) -> dict[str, Any]:
-    """Statistics are what makes text slow to write: of the one table that is large there are only those that lead to
-    what is wrong (of which run a row group is its dictionary tells, too). Numbers of a dictionary hardly get smaller by
-    zstd, so that table does without. All ids of a run are one dictionary, however many they are: as text they take
-    several times as long."""
+    """Statistics are what makes text slow to write: there are those that lead to a run, a member, and what is wrong.
+    Numbers of a dictionary hardly get smaller by zstd, so the one table that is large does without. All ids of a run
+    are one dictionary, however many they are: as text they take several times as long."""
     numbers = [name for name, kind, _ in TABLES[table] if kind == "int64"]
     large = table == "verdicts"
     return {
@@ -192,7 +191,7 @@ def _options(table: str) -> dict[str, Any]:
         "store_schema": False,
         "use_dictionary": [name for name, kind, _ in TABLES[table] if kind == "text"],
         "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-        "write_statistics": ["violation"] if large else [name for name, _, _ in TABLES[table] if name == "run"],
+        "write_statistics": [name for name, _, _ in TABLES[table] if name in ("run", "member", "violation")],
         "dictionary_pagesize_limit": 1 << 28,
         "write_batch_size": 1 << 14,
     }

@@ -41,11 +41,10 @@ def _message_of(data: bytes) -> Message:
 
 
 MakeMember = Callable[..., Member]
-"""Makes members of `(id, config, rng, checkpoint)`, and of the key in a cluster with roles; tests pass faulty ones."""
+"""Makes members of `(id, config, rng, checkpoint)`, and with roles of the key; tests pass faulty ones."""
 
 Watch = Callable[[Member, list[ports.Output], int], None]
-"""Called after each step of a member, with its outputs and the time on its clock: an experiment counts what it
-wants."""
+"""Called after each step of a member, with its outputs and the time on its clock, by experiments that count."""
 
 
 class World(Stage):

@@ -184,6 +184,13 @@ def codes(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> tuple[Ints, pa.Array[
     return (parts[0] if len(parts) == 1 else np.concatenate(parts)), values.cast(pa.string())
 
 
+def typed(column: Any, kind: Any) -> Any:
+    """A column of this type, which may be a dictionary of text."""
+    if column.type == kind:
+        return column
+    return column.cast(pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
+
+
 def _indices(chunk: Any) -> Ints:
     found = chunk.indices
     if found.null_count:

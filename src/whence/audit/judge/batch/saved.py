@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from whence.audit.judge import findings, tickets
 from whence.audit.judge.batch import audited, kernel
 from whence.audit.judge.batch.audited import Audited, Found
-from whence.audit.judge.batch.coding import ACTS, END, READ, Coded, JoinSaid, Kept, code, codes, picked
+from whence.audit.judge.batch.coding import ACTS, END, READ, Coded, JoinSaid, Kept, code, codes, picked, typed
 from whence.audit.judge.batch.compiled import Bytes, Longs
 from whence.audit.judge.promises import UNTOLD
 from whence.audit.judge.tickets import Holding, Pair
@@ -89,14 +89,18 @@ def judged(saved: SavedRun, table: pa.Table) -> JudgedRows:
     there = np.ones(len(names), np.uint8)
     at = kernel.rebuild(now.steps, now.joins, events, block, there, past, lives, given, _blank(now))
     fresh = fresh[np.arange(len(fresh)) < at[coded.members_of(fresh)]]
-    now, seen = _only(coded, fresh), _only(coded, np.union1d(np.flatnonzero(coded.row < saved.kept), fresh))
+    told = coded.row < saved.kept
+    told[fresh] = True
+    now, seen = _only(coded, fresh), _only(coded, np.flatnonzero(told))
     tenures = [tenure for _, tenure in audited.tenures(seen)]
     followed = saved.followed | _followed(saved, seen, now, ends, tenures)
     found = _blank(now)
     ends, taken = kernel.judge(now.steps, now.joins, events, block, past, there, ends, given, found)
-    a = Audited(now, found, np.empty((0, len(kernel.LACKS)), np.int32), [])
+    lacks = np.empty((0, len(kernel.LACKS)), np.int32)
+    a, reused = Audited(now, found, lacks, []), audited.of_steps(Audited(seen, _blank(seen), lacks, []))
     vague = {name for name, unsure in zip(names, ends.vague.tolist(), strict=True) if unsure}
-    again = [one for one in (*_reused(seen), *_owners(tenures, followed, vague)) if _key(one) not in saved.told]
+    every = (*(one for _, one in reused), *_owners(tenures, followed, vague))
+    again = [one for one in every if _key(one) not in saved.told]
     after = _after(saved, table, coded.row, seen, names, _Placed(past, lives, ends, taken))
     after = after._replace(told=saved.told.union(map(_key, again)), followed=followed)
     return JudgedRows(after, a, [*audited.found(a), *((0, one) for one in again)])
@@ -105,23 +109,17 @@ def judged(saved: SavedRun, table: pa.Table) -> JudgedRows:
 def _joined(saved: SavedRun, table: pa.Table) -> pa.Table:
     """The rows that are saved, and those of the others that were not judged yet."""
     there, n = set(table.column_names), table.num_rows
-    columns = [_typed(table[f.name], f.type) if f.name in there else pa.nulls(n, f.type) for f in ROWS]
+    columns = [typed(table[f.name], f.type) if f.name in there else pa.nulls(n, f.type) for f in ROWS]
     member, names = codes(table["member"])
     upto = np.array([saved.upto.get(str(name), 0) for name in names.to_pylist()], np.int64)[member]
     new: Any = pa.array(table["lseq"].to_numpy() >= upto)
     return pa.concat_tables([saved.rows, pa.Table.from_arrays(columns, schema=ROWS).filter(new)])
 
 
-def _typed(column: Any, kind: Any) -> Any:
-    if column.type == kind:
-        return column
-    return column.cast(pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else column.cast(kind)
-
-
 def _in_turn(saved: SavedRun, coded: Coded, table: pa.Table, names: list[str]) -> Longs:
     """The steps that were not judged yet, of each member up to the first that is not here, or waits for what is not."""
     steps, fresh = coded.steps, coded.row >= saved.kept
-    upto, of = np.array([saved.upto.get(name, 0) for name in names], np.int64), coded.members_of(np.arange(len(fresh)))
+    upto, of = np.array([saved.upto.get(name, 0) for name in names], np.int64), _of(coded)
     first = steps.begin[:-1] + np.bincount(of[~fresh], minlength=len(names))
     stop = (coded.lseq != upto[of] + np.arange(len(of)) - first[of]) & (coded.lseq != END)
     stop |= (steps.kind == kernel.DELIVER) & (steps.what < 0) & (coded.event >= 0)
@@ -153,6 +151,11 @@ def _only(coded: Coded, keep: Longs) -> Coded:
     told = [one for k, one in zip(which, coded.tickets, strict=True) if k >= 0]
     coded = coded._replace(steps=steps, row=coded.row[keep], lseq=coded.lseq[keep], event=coded.event[keep])
     return coded._replace(reused=reused, dropped=dropped, tickets=told, apart=True)
+
+
+def _of(coded: Coded) -> Longs:
+    """The member of each step."""
+    return np.repeat(np.arange(len(coded.members)), np.diff(coded.steps.begin))
 
 
 def _blank(coded: Coded) -> kernel.Outcome:
@@ -201,7 +204,7 @@ def _after(saved: SavedRun, table: pa.Table, here: Longs, seen: Coded, names: li
     """What is saved after `seen`. `here`: the rows, without those that are here twice."""
     kind, what = seen.steps.kind, seen.steps.what
     new = (seen.row >= saved.kept) & (seen.row < table.num_rows)
-    n = np.bincount(seen.members_of(np.flatnonzero(new)), minlength=len(names)).tolist()
+    n = np.bincount(_of(seen)[new], minlength=len(names)).tolist()
     upto = {name: saved.upto.get(name, 0) + k for name, k in zip(names, n, strict=True)}
     upto = {name: k for name, k in upto.items() if k}
     who = np.array([k for k, name in enumerate(names) if name in upto], np.int64)
@@ -232,14 +235,15 @@ def _kept(
     """Of the rows those that still matter, and those that were not judged; and how many the former are. A join in front
     of each member's tells its order."""
     kind, at = seen.steps.kind, np.arange(len(seen.row))
-    of, mine = seen.members_of(at), seen.row < table.num_rows
+    of, mine = _of(seen), seen.row < table.num_rows
     joined, acted = np.full(len(names), -1), np.full(len(names), -1)
     for last, which in ((joined, kind == kernel.JOIN), (acted, np.isin(kind, ACTS))):
         np.maximum.at(last, of[which], at[which])
     keep = ((kind == kernel.PUBLISH) & (seen.steps.what >= 0)) | (kind == kernel.TICKET)
     keep |= (kind == kernel.DROP) & (at > joined[of]) | (kind == kernel.GONE) & (at > acted[of])
     keep &= mine & (seen.lseq >= 0)
-    unread = np.setdiff1d(here[(here >= saved.kept) & (here < table.num_rows)], seen.row)
+    unread = np.zeros(table.num_rows, bool)
+    unread[here[here < table.num_rows]], unread[seen.row[mine]], unread[: saved.kept] = True, False, False
     order = dict(zip(names, seen.order, strict=True))
     joins = [
         {"member": name, "lseq": -1, "t_ns": 0, "kind": LOST}  # nobody knows
@@ -247,12 +251,10 @@ def _kept(
         else {"member": name, "lseq": -1, "t_ns": 0, "kind": "join", "reason": "genesis", "order": order[name]}
         for name in upto
     ]
-    rows: Any = np.append(np.sort(seen.row[keep]), unread)
+    rows: Any = np.append(np.sort(seen.row[keep]), np.flatnonzero(unread))
     rest = table.unify_dictionaries().take(pa.array(rows)).cast(_PLAIN)  # so that texts are those of these rows
     whole = pa.concat_tables([pa.Table.from_pylist(joins, _PLAIN), rest]).combine_chunks()
-    return pa.Table.from_arrays([_typed(whole[f.name], f.type) for f in ROWS], schema=ROWS), len(joins) + int(
-        keep.sum()
-    )
+    return pa.Table.from_arrays([typed(whole[f.name], f.type) for f in ROWS], schema=ROWS), len(joins) + int(keep.sum())
 
 
 def _given(saved: SavedRun, seen: Coded, names: list[str]) -> dict[str, str]:
@@ -287,12 +289,6 @@ def waiting(saved: SavedRun) -> dict[str, tuple[int, str]]:
 
 def _key(one: findings.Finding) -> tuple[str, str, int]:
     return one.rule, one.member, one.step or 0
-
-
-def _reused(seen: Coded) -> Iterable[findings.Finding]:
-    """Ids that are used once more."""
-    nothing = Audited(seen, _blank(seen), np.empty((0, len(kernel.LACKS)), np.int32), [])
-    return (one for _, one in audited.of_steps(nothing))
 
 
 def _followed(
