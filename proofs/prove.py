@@ -134,7 +134,6 @@ CASES = (
     total("total-without-T5", "vouched tenures unreported", "vouched", violated="NoLate", ballots="{}", stamps=2),
     total("total-without-T6", "one voter decides", "quorum", violated="Agree", reports=4),
     total("total-without-T8-promise", "acknowledges after a promise", "promise", violated="Agree", reports=4),
-    total("total-without-T8-adopt", "an accepted end is not adopted", "adopt", violated="OneEnd", reports=4),
     ring("ring", "neighbourhood ring with rules 11 and 13", True, True),
     ring(
         "ring-as-published",
