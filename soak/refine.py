@@ -422,9 +422,9 @@ class Observed(Member):
     def _watch_voting(self, voting: Voting, councils: Any) -> None:
         spec, begin, resume, resumes, vacate = self.spec, voting.begin, voting.resume, voting.resumes, voting.on_vacate
 
-        def begins(council: Council, table: Ledger) -> None:
+        def begins(council: Council, table: Ledger, *logs: Any) -> None:
             spec.begin(councils.me.member, council, table)
-            begin(council, table)
+            begin(council, table, *logs)
 
         def restarts(vote: Any) -> None:
             spec.restart(councils.me.member, vote.council.number, vote.ballot, vote.accepted, vote.table)

@@ -131,7 +131,7 @@ def test_a_malformed_matrix_is_refused(tmp_path: Path, text: str, said: str) -> 
 
 
 def test_a_missing_matrix_and_a_missing_city_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read .*gone\.csv: .*--data"):
+    with pytest.raises(ConfigError, match=r"cannot read .*gone\.csv: .*--latencies"):
         SimNetwork(Settings(latency="recorded", file="gone.csv"), NAMES, 1, tmp_path)
     (tmp_path / "rtt.csv").write_text(MATRIX, encoding="utf-8")
     with pytest.raises(ConfigError, match="has no row 'z'"):
