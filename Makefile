@@ -114,6 +114,7 @@ soak: setup
 	$(BIN)/whence sim hostile --seeds $(SEEDS)
 	$(BIN)/whence sim hostile-trees --seeds $(SEEDS)
 	$(BIN)/whence sim hostile-ccc11 --seeds $(SEEDS)
+	$(BIN)/whence sim hostile-total --seeds $(SEEDS)
 
 # The same world under every mechanism of the survey.
 .PHONY: soak-mechanisms

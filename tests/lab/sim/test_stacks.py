@@ -1,4 +1,4 @@
-"""The three stacks in the hostile world: what ships, the same with trees, and the papers' (soaked by `make soak`)."""
+"""The stacks in the hostile world: what ships, with trees, the papers', with total order (soaked by `make soak`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whence.core.config import Settings
 
 
 @pytest.mark.parametrize("seed", few(range(1, 11), 1))
-@pytest.mark.parametrize("scenario", ["hostile", "hostile-trees", "hostile-ccc11"])
+@pytest.mark.parametrize("scenario", ["hostile", "hostile-trees", "hostile-ccc11", "hostile-total"])
 def test_a_stack_keeps_its_promises_in_the_hostile_world(scenario: str, seed: int) -> None:
     run = Run(lab.load(scenario), seed).clean()
     lines = {line.order: line for line in run.world.tally.report(scenario, None).lines}
