@@ -46,7 +46,7 @@ def _show(cluster: ClusterStatus) -> None:
         ticket, votes = "-" if one.ticket is None else str(one.ticket), "yes" if one.votes else "no"
         table.add_row(*map(escape, (one.member, heard, ticket, votes, *says)))
     console().print(table)
-    told = {"votes": cluster.council}
+    told = {"votes": cluster.council, "total order waits for": cluster.waits}
     for kind, found in (("cut off", cluster.cut_off), ("gone", cluster.gone), ("refused", cluster.refused)):
         told |= {f"{kind}: {who}": why for who, why in found.items()}
     console().print(facts("", {escape(name): escape(why) for name, why in told.items() if why}))

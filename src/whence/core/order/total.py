@@ -262,6 +262,8 @@ class Merge:
             limit, found = self._limit(voices[-1].logs.clock, known)
             if limit > best or (limit == best and found):
                 best, frames = limit, found
+        if self.store and not (frames or self.waits):  # those that are here are as old as the position
+            self.waits = "the reports of a quorum of voters"
         for frame in sorted(frames, key=_place):
             pulled = self._due(frame)
             if pulled is None:

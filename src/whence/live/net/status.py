@@ -41,7 +41,8 @@ class MemberStatus(msgspec.Struct, frozen=True):
 class ClusterStatus(msgspec.Struct, frozen=True):
     """A cluster, as the member `me` sees it: all members, how many tickets there are, what the `council` says and how
     many voters it may lose (None: there is no council), who broke the protocol (`cut_off`), which addresses vanished
-    without a word (`gone`), and from which IP addresses a connection was `refused`; each with the reason."""
+    without a word (`gone`), and from which IP addresses a connection was `refused`; each with the reason. In total
+    order, what its next delivery waits for (`waits`)."""
 
     cluster: str
     me: MemberId
@@ -52,6 +53,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     cut_off: dict[MemberId, str]
     gone: dict[str, str]
     refused: dict[str, str]
+    waits: str = ""
 
 
 async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
@@ -86,4 +88,5 @@ async def status_of(host: Host, node: Node, now: int) -> ClusterStatus:
         cut_off=dict(member.cut_off),
         gone=gone,
         refused=host.refused(),
+        waits=member.waits_for(),
     )
