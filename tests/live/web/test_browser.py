@@ -132,7 +132,7 @@ def test_the_demo_survives_its_buttons(browser: Any, start: Callable[..., Comman
     page = browser.new_context(viewport={"width": 360, "height": 800}, color_scheme="dark").new_page()
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(f"http://127.0.0.1:{port}/")
-    page.wait_for_function("window.people && people.every(({ room }) => room.state === 'open')")
+    page.wait_for_function("Array.isArray(window.people) && people.every(({ room }) => room.state === 'open')")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 28)"
     page.keyboard.press("Tab")
