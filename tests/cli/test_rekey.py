@@ -118,7 +118,7 @@ def test_keys_are_rotated_while_all_publish(machines: Callable[[bool], Machines]
     )
     for a in NAMES:
         assert all(three.numbers(a, b) == list(range(1, three.said[b] + 1)) for b in NAMES), "nothing is lost or twice"
-        # A handshake that a peer ends while it reads its keys is told as refused, too; it dials again.
+        # Not counted since one run beside a soak had such a line: probably the peer was reading its new keys just then.
         err = [line for line in three.nodes[a].err if "it ended the TLS handshake" not in line]
         told = [line for line in err if "is lost" in line or "refused" in line or "gone" in line]
         assert not told, "nobody lost its ticket, nobody was refused"
